@@ -1,0 +1,1 @@
+"""What is computed: Triton kernels, references, cost models."""

@@ -1,0 +1,1 @@
+"""The ops: one module is one op."""

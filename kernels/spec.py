@@ -1,0 +1,137 @@
+"""The words that an op is described with: frozen values, no torch at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import torch
+
+    Inputs: TypeAlias = Mapping[str, torch.Tensor]
+    Outputs: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
+    Thunk: TypeAlias = Callable[[], Outputs]
+
+Mode = Literal["forward", "backward", "full"]
+Kind = Literal["eager", "compiled", "triton", "library"]
+Pipe = Literal["fp32", "fp16", "bf16", "tf32", "int8"]
+Tag = Literal["smoke", "default", "full", "edge", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Sizes and dtype of one problem.
+
+    Tags say where it is used: `smoke` in tests and in Triton's interpreter, `cpu` for timing on a
+    CPU, `default` and `full` for timing on a GPU, `edge` for correctness at awkward sizes only.
+    """
+
+    sizes: Mapping[str, int]
+    dtype: str
+    tags: frozenset[str] = frozenset({"default"})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", MappingProxyType(dict(self.sizes)))
+        object.__setattr__(self, "tags", frozenset(self.tags))
+
+    def __getitem__(self, name: str) -> int:
+        return self.sizes[name]
+
+    @property
+    def key(self) -> str:
+        """Name the workload in one word, for example `rows=128,hidden=1024,float16`."""
+        return ",".join([*(f"{name}={size}" for name, size in self.sizes.items()), self.dtype])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Work that the mathematics needs, as exact counts, the same for every implementation.
+
+    `flops` counts floating-point operations, `minimal_bytes` each input read once and each output
+    written once, `special_ops` exponentials, reciprocals, roots and the like; `pipe` names the
+    unit that the flops run on.
+    """
+
+    flops: int
+    minimal_bytes: int
+    special_ops: int = 0
+    pipe: Pipe = "fp32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """Bounds of one dtype: |out - oracle| <= absolute + relative * |oracle|, and the norm bound.
+
+    `norm` bounds ||out - oracle|| / ||oracle||.
+    """
+
+    absolute: float
+    relative: float
+    norm: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implementation:
+    """One way to compute an op.
+
+    `build` gets the inputs and returns a thunk; what happens before the thunk is called is not
+    timed. `packages` are optional imports: where one is absent, the implementation is unavailable.
+    `kernels` returns the Triton functions that it launches, for compiler evidence. `unsupported`
+    returns why a workload cannot run, or None. `traffic_bytes` and `launches` model what this
+    implementation moves and starts, where that is known.
+    """
+
+    name: str
+    kind: Kind
+    build: Callable[[Inputs], Thunk]
+    summary: str = ""
+    packages: tuple[str, ...] = ()
+    kernels: Callable[[], tuple[object, ...]] = tuple
+    unsupported: Callable[[Workload], str | None] = lambda workload: None
+    traffic_bytes: Callable[[Workload], int] | None = None
+    launches: Callable[[Workload], int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation and everything that the project derives from it.
+
+    `axis` is the size that curves run along. `inputs` names the input distribution in words; it is
+    part of the identity of a workload. `make_inputs(workload, generator, device)` draws one set.
+    `oracle` computes the truth in float64 from the same rounded inputs. `regions` names the ops
+    that a pipeline consists of.
+    """
+
+    name: str
+    title: str
+    summary: str
+    formula: str
+    axis: str
+    inputs: str
+    workloads: tuple[Workload, ...]
+    make_inputs: Callable[[Workload, torch.Generator, str], Inputs]
+    implementations: tuple[Implementation, ...]
+    baseline: str
+    oracle: Callable[[Inputs], Outputs]
+    tolerance: Mapping[str, Tolerance]
+    cost: Callable[[Workload, Mode], Cost]
+    modes: tuple[Mode, ...] = ("forward",)
+    regions: tuple[str, ...] = ()
+    params: Mapping[str, float] = field(default_factory=dict)
+
+    def implementation(self, name: str) -> Implementation:
+        """Return the implementation of that name; KeyError when there is none."""
+        for implementation in self.implementations:
+            if implementation.name == name:
+                return implementation
+        raise KeyError(name)
+
+    def select(self, *tags: str) -> tuple[Workload, ...]:
+        """Return the workloads that carry at least one of the tags."""
+        return tuple(w for w in self.workloads if w.tags & set(tags))
+
+
+class OpError(ValueError):
+    """An op module breaks the contract; the message says which module and what to change."""
