@@ -1,0 +1,76 @@
+# Every target does its own set-up in .venv. With PYTHON=python3 that Python is used as it is, and
+# nothing is installed: for GPU hosts that already hold torch and triton.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install collect site serve test test-gpu check fix clean setup-site setup-full
+
+SYSTEM_PYTHON ?= python3
+ARGS ?=
+
+export PYTHONPATH := $(CURDIR):$(CURDIR)/site$(if $(PYTHONPATH),:$(PYTHONPATH))
+export NO_MKDOCS_2_WARNING := 1
+
+ifdef PYTHON
+setup-site setup-full:
+else
+PYTHON := .venv/bin/python
+# A stamp is named by the hash of its lock: a changed lock is installed once, an old one never.
+stamp = .venv/$(1)-$(firstword $(shell cat requirements/$(1).txt 2>/dev/null | cksum))
+SITE := $(call stamp,site)
+FULL := $(call stamp,full)
+
+setup-site: | $(SITE)
+setup-full: | $(FULL)
+
+$(PYTHON):
+	@$(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: make SYSTEM_PYTHON=python3.12 ..." >&2; exit 1; }
+	$(SYSTEM_PYTHON) -m venv .venv
+
+$(SITE): | $(PYTHON)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements/site.txt
+	@touch $@
+
+$(FULL): | $(PYTHON)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements/full.txt
+	@touch $@ $(SITE)
+endif
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: setup-full ## Set up .venv and nothing else
+collect: setup-full ## Measure on this machine and append to data/   (ARGS="--op sinkhorn")
+	$(PYTHON) -m collector collect $(ARGS)
+
+site: setup-site ## Build the website from data/ into build/site
+	$(PYTHON) -m mkdocs build --strict $(ARGS_SITE)
+
+serve: setup-site ## Serve the website on localhost:8000, rebuilt when data or templates change
+	$(PYTHON) -m mkdocs serve $(ARGS_SITE)
+
+test: setup-full ## Run the tests that need no GPU   (ARGS="-k store")
+	$(PYTHON) -m pytest -m "not gpu" $(ARGS)
+
+test-gpu: setup-full ## Run the tests that need a GPU
+	$(PYTHON) -m pytest -m gpu $(ARGS)
+
+check: setup-full ## Lint, types, import rules, generated files, data and links; writes nothing
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m ruff format --check
+	$(PYTHON) -m mypy
+	$(PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+	$(PYTHON) -m collector schema --check
+	$(PYTHON) -m collector validate data
+	$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@if command -v actionlint >/dev/null; then actionlint; fi
+	$(PYTHON) -m mkdocs build --strict --quiet --site-dir build/check
+
+fix: setup-full ## Format, sort imports, write the schema and its documentation
+	$(PYTHON) -m ruff check --fix
+	$(PYTHON) -m ruff format
+	$(PYTHON) -m collector schema
+
+clean: ## Remove what was built (.venv and data stay)
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
