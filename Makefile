@@ -16,9 +16,10 @@ setup-site setup-full:
 else
 PYTHON := .venv/bin/python
 # A stamp is named by the hash of its lock: a changed lock is installed once, an old one never.
-stamp = .venv/$(1)-$(firstword $(shell cat requirements/$(1).txt 2>/dev/null | cksum))
-SITE := $(call stamp,site)
-FULL := $(call stamp,full)
+stamp = .venv/$(1)-$(firstword $(shell cat $(2) | cksum))
+SITE := $(call stamp,site,requirements/site.txt)
+FULL := $(call stamp,full,requirements/torch.txt requirements/full.txt)
+PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check
 
 setup-site: | $(SITE)
 setup-full: | $(FULL)
@@ -29,11 +30,13 @@ $(PYTHON):
 	$(SYSTEM_PYTHON) -m venv .venv
 
 $(SITE): | $(PYTHON)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements/site.txt
+	@echo "Installing what the website needs into .venv (once, about a minute)"
+	@$(PIP_INSTALL) -r requirements/site.txt
 	@touch $@
 
 $(FULL): | $(PYTHON)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements/full.txt
+	@echo "Installing torch and the tools into .venv (once, some minutes)"
+	@$(PIP_INSTALL) -r requirements/torch.txt -r requirements/full.txt
 	@touch $@ $(SITE)
 endif
 
