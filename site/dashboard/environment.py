@@ -1,0 +1,25 @@
+"""The Jinja2 environment of all generated pages: everything is escaped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from dashboard import format as words
+
+
+def environment(templates: Path) -> Environment:
+    """Return an environment that escapes every value and refuses unknown names."""
+    made = Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("age", "binary", "bytes_text", "change", "date", "duration", "interval", "percent")
+    names += ("plural", "rate", "short", "significant", "slug", "times")
+    made.filters |= {name: getattr(words, name) for name in names}
+    made.globals |= {"NONE": words.NONE, "STATUS_WORDS": words.STATUS_WORDS}
+    return made

@@ -1,0 +1,175 @@
+"""A chart as a small SVG that needs no script: colours and text follow the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from dashboard.charts import Axis, Band, Chart, Line, Mark, Series, Strip
+
+WIDTH, HEIGHT = 720, 360
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 22, 46
+LANE_HEIGHT = 13
+DASHES = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
+SYMBOLS = {
+    "circle": "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0",
+    "square": "m-3.2-3.2h6.4v6.4h-6.4z",
+    "diamond": "m0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z",
+    "triangle-up": "m0-4.4l4.2 7.4h-8.4z",
+    "triangle-down": "m0 4.4l4.2-7.4h-8.4z",
+    "cross": "m-1.4-4.2h2.8v2.8h2.8v2.8h-2.8v2.8h-2.8v-2.8h-2.8v-2.8h2.8z",
+    "x": "m-3.6-3.6l7.2 7.2m0-7.2l-7.2 7.2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where the plot lies inside the drawing, in drawing units."""
+
+    x: Axis
+    y: Axis
+    lanes: int
+
+    @property
+    def bottom(self) -> float:
+        """Return the lower edge of the plot."""
+        return HEIGHT - BOTTOM - LANE_HEIGHT * self.lanes
+
+    def at_x(self, value: float) -> float:
+        """Return the horizontal place of a value."""
+        return round(LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT), 1)
+
+    def at_y(self, value: float) -> float:
+        """Return the vertical place of a value."""
+        return round(self.bottom - self.y.place(value) * (self.bottom - TOP), 1)
+
+    def point(self, x: float, y: float) -> str:
+        """Write a point as SVG paths do."""
+        return f"{self.at_x(x):g} {self.at_y(y):g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The paths of one series."""
+
+    series: Series
+    line: str
+    markers: str
+    hollow: str
+    whiskers: str
+    bands: tuple[tuple[str, bool], ...]
+    dash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A strip or span in drawing units."""
+
+    kind: str
+    label: str
+    left: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The marks of one series under the plot."""
+
+    name: str
+    colour: str
+    key: str
+    top: float
+    marks: tuple[tuple[float, str, str], ...]
+
+
+def svg(chart: Chart, environment: Environment) -> Markup:
+    """Draw a chart; nothing in it comes from a script."""
+    lanes = _lane_marks(chart.marks)
+    frame = Frame(chart.x, chart.y, len(lanes))
+    template = environment.get_template("chart.svg.j2")
+    return Markup(  # noqa: S704 - the template escapes
+        template.render(
+            chart=chart,
+            frame=frame,
+            size=(WIDTH, HEIGHT, LEFT, RIGHT, TOP),
+            drawings=[_drawing(series, frame) for series in chart.series],
+            lines=list(_lines(chart.lines, frame)),
+            strips=[_box(strip, frame) for strip in chart.strips],
+            spans=[_box(span, frame) for span in chart.spans],
+            rules=[_box(rule, frame) for rule in chart.rules],
+            lanes=[_lane(marks, frame, place) for place, marks in enumerate(lanes)],
+        )
+    )
+
+
+def _drawing(series: Series, frame: Frame) -> Drawing:
+    symbol = SYMBOLS[series.style.symbol]
+    solid = [i for i, y in enumerate(series.y) if y is not None and i not in series.hollow]
+    hollow = [i for i, y in enumerate(series.y) if y is not None and i in series.hollow]
+    return Drawing(
+        series=series,
+        line="".join(_path(_points(series, run, frame)) for run in series.segments() if run[1:]),
+        markers="".join(f"M{point}{symbol}" for point in _points(series, solid, frame)),
+        hollow="".join(f"M{point}{symbol}" for point in _points(series, hollow, frame)),
+        whiskers="".join(_whiskers(series, frame)),
+        bands=tuple((_polygon(band, frame), band.strong) for band in series.bands),
+        dash=DASHES[series.style.dash],
+    )
+
+
+def _points(series: Series, indices: Iterable[int], frame: Frame) -> list[str]:
+    values = ((series.x[i], series.y[i]) for i in indices)
+    return [frame.point(x, y) for x, y in values if y is not None]
+
+
+def _path(points: Iterable[str]) -> str:
+    return "M" + "L".join(points)
+
+
+def _polygon(band: Band, frame: Frame) -> str:
+    there = [frame.point(x, y) for x, y in zip(band.x, band.high, strict=True)]
+    back = [frame.point(x, y) for x, y in zip(band.x, band.low, strict=True)]
+    return _path([*there, *reversed(back)]) + "z"
+
+
+def _whiskers(series: Series, frame: Frame) -> Iterator[str]:
+    for x, low, high in zip(series.x, series.low, series.high, strict=False):
+        if low is not None and high is not None:
+            yield f"M{frame.point(x, low)}V{frame.at_y(high):g}"
+
+
+def _lines(lines: Iterable[Line], frame: Frame) -> Iterator[tuple[Line, str, str, str, float, float]]:
+    for line in lines:
+        path = _path(frame.point(x, y) for x, y in zip(line.x, line.y, strict=True))
+        end = -1 if line.label_at == "end" else 0
+        anchor = "end" if line.label_at == "end" else "start"
+        x, y = frame.at_x(line.x[end]), frame.at_y(line.y[end])
+        yield line, path, DASHES[line.dash], anchor, x, y
+
+
+def _box(strip: Strip, frame: Frame) -> Box:
+    inside = [min(max(end, frame.x.low), frame.x.high) for end in (strip.start, strip.end)]
+    left, right = (frame.at_x(end) for end in inside)
+    return Box(strip.kind, strip.label, left, round(right - left, 1))
+
+
+def _lane_marks(marks: Iterable[Mark]) -> list[list[Mark]]:
+    lanes: dict[str, list[Mark]] = {}
+    for mark in marks:
+        lanes.setdefault(mark.key, []).append(mark)
+    return list(lanes.values())
+
+
+def _lane(marks: list[Mark], frame: Frame, place: int) -> Lane:
+    first = marks[0]
+    top = round(frame.bottom + LANE_HEIGHT * (place + 0.6), 1)
+    glyphs = tuple((frame.at_x(mark.x), glyph(mark.status), mark.note) for mark in marks)
+    return Lane(first.name, first.style.colour, first.key, top, glyphs)
+
+
+def glyph(status: str) -> str:
+    """Return the sign of a case without a time: a cross when it failed, a dash when not tried."""
+    return "–" if status in ("skipped", "unavailable") else "×"
