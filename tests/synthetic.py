@@ -180,7 +180,9 @@ def sentinel_model(card: Card) -> list[tuple[str, float, int, int, int]]:
         ("empty-submit", card.floor_call_ns * 0.6, 0, 0, 0),
     ]
     rates = {"bf16": 6.8e14, "fp16": 6.6e14, "tf32": 3.5e14}
-    return rows + [(f"gemm-{pipe}", flops / rate * 1e9, 0, flops, 0) for pipe, rate in rates.items()]
+    return rows + [
+        (f"gemm-{pipe}", flops / rate * 1e9, 0, flops, 0) for pipe, rate in rates.items()
+    ]
 
 
 def measurements(
@@ -209,6 +211,7 @@ def cases(
             time_ns = model_ns(card, op, info.name, work, timer, cache)
             time_ns *= effect(plan, index, op, info.name) * plan.shift.get(index, 1.0)
             ran = status == "passed"
+            sets = 8 if cache == "cold" else 1
             yield r.Measurement(
                 case=r.Case(
                     op=op, implementation=info.name, mode="forward",
@@ -216,7 +219,7 @@ def cases(
                 ),
                 workload_hash=r.identity(op, sizes, dtype), method_id=GPU_METHOD[timer],
                 replicate=replicate, status=status, reason=reason, at_s=2.0,
-                latency=latency(time_ns, plan, chance, 8 if cache == "cold" else 1) if ran else None,
+                latency=latency(time_ns, plan, chance, sets) if ran else None,
                 cost=work if first else None,
                 correctness=correctness(status) if first else None,
                 codegen=codegen(plan, index, op, info) if first and ran else None,

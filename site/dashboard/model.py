@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from collector.record import (
     Correctness,
@@ -76,6 +77,8 @@ class RunInfo:
     flags: tuple[str, ...]
     end: End | None
     replicates: int
+    ops: tuple[str, ...]
+    methods: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,9 @@ class Point:
     """All replicates of one series in one run.
 
     `medians_ns` has one median per passed replicate; `median_ns` is their geometric mean and the
-    quantiles are those of all samples of all replicates. All are None unless one replicate passed.
+    quantiles are those of all samples of all replicates. All are None unless one replicate passed;
+    one incorrect replicate makes the point incorrect. `ci_low_ns` and `ci_high_ns` bound the median
+    at 95 %: over replicates where there are two or more, else within the one process.
     `location` is `file:line` of its first record.
     """
 
@@ -137,12 +142,16 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class SentinelPoint:
-    """One sentinel in one run: median per replicate and phase, in ns, with its counts."""
+    """One sentinel in one run: median per replicate and phase, in ns, with its counts.
+
+    `best_ns` is the median over replicates of the best phase: the machine at its best in this run.
+    """
 
     name: str
     run_id: str
     medians_ns: tuple[float, ...]
     median_ns: float
+    best_ns: float
     bytes: int
     flops: int
     special_ops: int
@@ -152,7 +161,8 @@ class SentinelPoint:
 class History:
     """Everything that the records say, in order; made once, read by all pages.
 
-    Points of a series are ordered by commit order, then by the start of their run.
+    Points of a series are ordered by commit order, then by the start of their run; those without
+    a commit come last. `sentinels` and `ceilings` go by run id, `devices` by slug, latest run wins.
     """
 
     runs: Mapping[str, RunInfo]

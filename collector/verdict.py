@@ -1,0 +1,252 @@
+"""Did it change? The statistics of two commits and of a history: pure, without torch.
+
+Everything is done on logarithms of replicate medians: a replicate is one fresh process, and the
+samples within a process never decide anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, quantiles, variance
+from typing import Literal
+
+from scipy.special import stdtr, stdtrit
+
+Verdict = Literal["regressed", "improved", "unchanged", "inconclusive"]
+Basis = Literal["noise-model", "welch", "none"]
+
+ALPHA = 0.05
+POWER = 0.8
+FLOOR = 0.01
+FLOOR_NS = 10.0
+LEAST_DEGREES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How far replicates of one commit differ: pooled over all commits of a series.
+
+    `sd_log` is the standard deviation of log medians with its `degrees` of freedom; `aa_95` is the
+    95th percentile of the absolute log differences of pairs.
+    """
+
+    sd_log: float
+    degrees: int
+    aa_95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How much slower the machine itself was afterwards, by its sentinels, as a log ratio."""
+
+    log_ratio: float = 0.0
+    standard_error: float = 0.0
+
+
+NO_DRIFT = Drift()
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with the ends of its 95 % interval."""
+
+    low: float
+    value: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two sides of a series compared; log ratios are after over before, drift taken off.
+
+    `floor` is the smallest relative change that is reported, `smallest_seen` the smallest that
+    this comparison would have found in four of five cases. What one replicate on a side without a
+    noise model cannot tell is None.
+    """
+
+    n_before: int
+    n_after: int
+    log_ratio: float
+    drift: Drift
+    floor: float
+    standard_error: float | None
+    degrees: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+    smallest_seen: float | None
+    basis: Basis
+
+    @property
+    def change(self) -> float:
+        """Relative change of the time: 0.03 is 3 % slower."""
+        return math.expm1(self.log_ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A comparison with its verdict and its p-value after correction over the family."""
+
+    comparison: Comparison
+    verdict: Verdict
+    q_value: float | None
+
+
+def noise_model(groups: Iterable[Sequence[float]]) -> Noise | None:
+    """Return the noise of a series from groups of replicates of one commit each.
+
+    None below ten degrees of freedom: such a model would be a guess.
+    """
+    logs = [_logs(group) for group in groups if len(group) > 1]
+    degrees = sum(len(group) - 1 for group in logs)
+    if degrees < LEAST_DEGREES:
+        return None
+    pooled = sum((len(group) - 1) * variance(group) for group in logs) / degrees
+    apart = [abs(a - b) for group in logs for a, b in combinations(group, 2)]
+    return Noise(math.sqrt(pooled), degrees, quantiles(apart, n=20, method="inclusive")[-1])
+
+
+def drift_of(before: Sequence[float], after: Sequence[float]) -> Drift:
+    """Return the drift that one sentinel shows; none where a side did not measure it."""
+    if not before or not after:
+        return NO_DRIFT
+    error, _ = _welch(_logs(before), _logs(after)) if min(len(before), len(after)) > 1 else (0, 0)
+    return Drift(fmean(_logs(after)) - fmean(_logs(before)), error)
+
+
+def compare(
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    drift: Drift = NO_DRIFT,
+    noise: Noise | None = None,
+    tick_ns: float = 0.0,
+) -> Comparison:
+    """Compare replicate medians in ns; ValueError when a side is empty or holds no valid time."""
+    a, b = _logs(before), _logs(after)
+    if not a or not b:
+        raise ValueError("both sides need at least one replicate")
+    time_ns = math.exp(fmean(a))
+    log_ratio = fmean(b) - fmean(a) - drift.log_ratio
+    error, degrees, basis = _error(a, b, noise)
+    tick = tick_ns / time_ns
+    floor = _floor(a, b, noise, tick=tick, time_ns=time_ns)
+    if error is None or degrees is None:
+        return Comparison(
+            len(a), len(b), log_ratio, drift, floor, None, None, None, None, None, None, basis
+        )
+    # Times are multiples of the tick, so equal medians do not prove that the noise is zero.
+    error = math.hypot(max(error, tick / math.sqrt(12)), drift.standard_error)
+    half = error * float(stdtrit(degrees, 1 - ALPHA / 2))
+    seen = error * float(stdtrit(degrees, 1 - ALPHA / 2) + stdtrit(degrees, POWER))
+    return Comparison(
+        len(a), len(b), log_ratio, drift, floor, error, degrees,
+        log_ratio - half, log_ratio + half, _p_value(log_ratio, error, degrees),
+        max(floor, math.expm1(seen)), basis,
+    )  # fmt: skip
+
+
+def judge(family: Sequence[Comparison]) -> tuple[Judgement, ...]:
+    """Give each comparison its verdict; all series of one device and commit are one family."""
+    tested = [c.p_value for c in family if c.p_value is not None]
+    corrected = iter(_benjamini_hochberg(tested))
+    made = []
+    for comparison in family:
+        q_value = next(corrected) if comparison.p_value is not None else None
+        made.append(Judgement(comparison, _verdict(comparison, q_value), q_value))
+    return tuple(made)
+
+
+def mean_interval(medians: Sequence[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of replicate medians as (low, mean, high) at 95 %."""
+    logs = _logs(medians)
+    middle, half = fmean(logs), 0.0
+    if len(logs) > 1:
+        error = math.sqrt(variance(logs) / len(logs))
+        half = error * float(stdtrit(len(logs) - 1, 1 - ALPHA / 2))
+    return math.exp(middle - half), math.exp(middle), math.exp(middle + half)
+
+
+def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
+    """Return the ratio of two sets of replicate medians, two or more each, with its interval."""
+    a, b = _logs(denominator), _logs(numerator)
+    error, degrees = _welch(a, b)
+    middle, half = fmean(b) - fmean(a), error * float(stdtrit(degrees, 1 - ALPHA / 2))
+    return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+
+
+def _logs(times_ns: Sequence[float]) -> list[float]:
+    if not all(math.isfinite(time) and time > 0 for time in times_ns):
+        raise ValueError(f"times must be finite and above zero: {list(times_ns)}")
+    return [math.log(time) for time in times_ns]
+
+
+def _error(
+    a: Sequence[float], b: Sequence[float], noise: Noise | None
+) -> tuple[float | None, float | None, Basis]:
+    """Return standard error, degrees of freedom and where they come from."""
+    fresh = min(len(a), len(b)) > 1
+    if noise is not None and not (fresh and _pooled_sd(a, b) > 2 * noise.sd_log):
+        return noise.sd_log * math.sqrt(1 / len(a) + 1 / len(b)), noise.degrees, "noise-model"
+    if fresh:
+        return *_welch(a, b), "welch"
+    return None, None, "none"
+
+
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """Return standard error and degrees of freedom after Welch and Satterthwaite."""
+    parts = [(variance(side) / len(side), len(side) - 1) for side in (a, b)]
+    total = sum(part for part, _ in parts)
+    # Below this the squares underflow; without any spread the sides count alike.
+    if total < 1e-150:
+        return 0.0, len(a) + len(b) - 2
+    return math.sqrt(total), total**2 / sum(part**2 / n for part, n in parts)
+
+
+def _pooled_sd(*sides: Sequence[float]) -> float:
+    wide = [side for side in sides if len(side) > 1]
+    degrees = sum(len(side) - 1 for side in wide)
+    total = sum((len(side) - 1) * variance(side) for side in wide)
+    return math.sqrt(total / degrees) if degrees else 0.0
+
+
+def _floor(
+    a: Sequence[float], b: Sequence[float], noise: Noise | None, *, tick: float, time_ns: float
+) -> float:
+    """Return the smallest relative change worth a verdict."""
+    sd_log = noise.sd_log if noise else _pooled_sd(a, b)
+    spread = 3 * sd_log * math.sqrt(1 / len(a) + 1 / len(b))
+    return max(
+        FLOOR,
+        math.expm1(spread),
+        2 * tick,
+        math.expm1(noise.aa_95) if noise else 0.0,
+        FLOOR_NS / time_ns,
+    )
+
+
+def _p_value(log_ratio: float, error: float, degrees: float) -> float:
+    if error == 0:
+        return 1.0 if log_ratio == 0 else 0.0
+    return float(2 * stdtr(degrees, -abs(log_ratio) / error))
+
+
+def _benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    # scipy.stats takes a second to import, which most readers of a history never need.
+    from scipy.stats import false_discovery_control
+
+    return [float(q) for q in false_discovery_control(p_values)] if p_values else []
+
+
+def _verdict(comparison: Comparison, q_value: float | None) -> Verdict:
+    if q_value is None or comparison.low is None or comparison.high is None:
+        return "inconclusive"
+    # Both directions on the log scale: twice as fast and half as fast are changes of one size.
+    floor = math.log1p(comparison.floor)
+    if q_value < ALPHA and abs(comparison.log_ratio) >= floor:
+        return "regressed" if comparison.log_ratio > 0 else "improved"
+    inside = -floor < comparison.low and comparison.high < floor
+    return "unchanged" if inside else "inconclusive"

@@ -1,0 +1,70 @@
+"""What the sentinels of a run say of the machine: its limits and its floors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from collector.record import Sentinel
+from dashboard.model import Ceilings, SentinelPoint
+from dashboard.reading import RunFile
+
+
+def sentinel_points(one: RunFile) -> tuple[SentinelPoint, ...]:
+    """Return the sentinels of a run by name, with a median for each replicate and phase."""
+    groups: dict[str, list[Sentinel]] = {}
+    for _, line in one.sentinels:
+        if line.latency is not None:
+            groups.setdefault(line.name, []).append(line)
+    return tuple(_point(one.run.run_id, groups[name]) for name in sorted(groups))
+
+
+def _point(run_id: str, lines: Sequence[Sentinel]) -> SentinelPoint:
+    phases: dict[str, list[float]] = {}
+    for line in lines:
+        if line.latency is not None:
+            phases.setdefault(line.phase, []).append(line.latency.median_ns)
+    medians = tuple(time_ns for phase in phases.values() for time_ns in phase)
+    first = lines[0]
+    return SentinelPoint(
+        name=first.name,
+        run_id=run_id,
+        medians_ns=medians,
+        median_ns=median(medians),
+        best_ns=min(median(times) for times in phases.values()),
+        bytes=first.bytes,
+        flops=first.flops,
+        special_ops=first.special_ops,
+    )
+
+
+def ceilings_of(points: Sequence[SentinelPoint]) -> Ceilings:
+    """Return the measured limits: work over the time of the best phase."""
+    by_name = {point.name: point for point in points}
+    gemms = {
+        name.removeprefix("gemm-"): point.flops / point.best_ns * 1e9
+        for name, point in by_name.items()
+        if name.startswith("gemm-") and point.flops
+    }
+    return Ceilings(
+        copy_bytes_per_s=_rate(by_name, "copy", "bytes"),
+        read_bytes_per_s=_rate(by_name, "read", "bytes"),
+        write_bytes_per_s=_rate(by_name, "write", "bytes"),
+        l2_bytes_per_s=_rate(by_name, "l2-copy", "bytes"),
+        fp32_flops_per_s=_rate(by_name, "fma-fp32", "flops") or gemms.get("fp32"),
+        special_ops_per_s=_rate(by_name, "special", "special_ops"),
+        gemm_flops_per_s=gemms,
+        floor_graph_ns=_floor(by_name, "empty"),
+        floor_call_ns=_floor(by_name, "empty-call"),
+        floor_submit_ns=_floor(by_name, "empty-submit"),
+    )
+
+
+def _rate(points: Mapping[str, SentinelPoint], name: str, count: str) -> float | None:
+    point = points.get(name)
+    amount = getattr(point, count, 0)
+    return amount / point.best_ns * 1e9 if point and amount else None
+
+
+def _floor(points: Mapping[str, SentinelPoint], name: str) -> float | None:
+    return points[name].best_ns if name in points else None
