@@ -1,0 +1,203 @@
+"""The command line: python -m collector collect, add, validate, schema.
+
+Every command ends with 0 fine, 1 error, 2 regression, 3 not comparable, 4 wrong results or 64 bad
+command line. Results go to stdout; messages, with what, where and what to do, to stderr.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from collector import schema as schema_files
+from collector import store
+from collector.device import DeviceError
+from collector.plan import CollectOptions, PlanError
+from kernels.spec import OpError
+
+ERROR, BAD_COMMAND_LINE = 1, 64
+EMPTY = "no runs yet: `make collect` makes one"
+SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+app = typer.Typer(
+    help="Measure GPU kernels and keep what was measured.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def seconds(text: str) -> float:
+    """Read a time such as `90`, `90s`, `10m` or `1.5h` in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if not found or not float(found[1]):
+        raise typer.BadParameter(f"{text!r} is no time: give seconds, or 90s, 10m, 1.5h")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+Data = Annotated[Path, typer.Option("--output", metavar="DIR", help="The data folder.")]
+
+
+@app.command()
+def collect(
+    op: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this op, for example sinkhorn.")
+    ] = None,
+    implementation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this implementation, for example triton or torch.compile."
+        ),
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TAG|SIZES",
+            help="Only these problem sizes: a tag (smoke, cpu, default, full, edge) or sizes "
+            "such as batch=1024 or rows=128,hidden=1024.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this data type, for example float16."),
+    ] = None,
+    timer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only this kind of time: graph (on the device alone), call (as Python sees it) "
+            "or submit (until the host is free again).",
+        ),
+    ] = None,
+    cache: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only cold (data comes from memory) or hot (data is in the cache).",
+        ),
+    ] = None,
+    replicates: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Fresh processes; 5 or more tell a change from noise."
+        ),
+    ] = 1,
+    budget: Annotated[
+        float | None,
+        typer.Option(parser=seconds, metavar="TIME", help="Stop in time: seconds, 90s, 10m, 1.5h."),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Go on with a run that was stopped.")
+    ] = None,
+    output: Data = Path("data"),
+    commit: Annotated[
+        str | None,
+        typer.Option(metavar="SHA", help="The commit that is measured, where git cannot tell."),
+    ] = None,
+) -> None:
+    """Check and time the kernels on this machine; the result is one new file under data/runs.
+
+    Options that choose can be given more than once. Without any, all ops run at their usual sizes.
+    """
+    options = CollectOptions(
+        ops=tuple(op or ()),
+        implementations=tuple(implementation or ()),
+        workloads=tuple(workload or ()),
+        dtypes=tuple(dtype or ()),
+        timers=tuple(timer or ()),
+        caches=tuple(cache or ()),
+        replicates=replicates,
+        budget_s=budget,
+        resume=resume,
+        output=output,
+        commit=commit,
+    )
+    try:
+        from collector.collect import collect as run
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton"):
+            raise
+        remedy = "`make collect` installs it, or name a Python that has it: PYTHON=python3"
+        fail(f"{error.name} is not installed in {sys.executable}: {remedy}", ERROR)
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def add(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run files (.jsonl).")],
+    output: Data = Path("data"),
+) -> None:
+    """Bring in run files that another host made: all of them, or none when one is not sound."""
+    for added in store.add(files, output):
+        for note in added.notes:
+            tell(note)
+        what = f"{added.records} records" if added.records else "was there already"
+        typer.echo(f"{added.path}: {what}")
+
+
+@app.command()
+def validate(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Run files or data folders.")
+    ] = None,
+) -> None:
+    """Check run files line by line; each problem is told as file:line: field: what, and remedy."""
+    sound, problems = store.validate(paths or [Path("data")])
+    for problem in problems:
+        tell(str(problem))
+    typer.echo(f"{sound} sound records, {len(problems)} problems" if sound or problems else EMPTY)
+    if problems:
+        raise typer.Exit(ERROR)
+
+
+@app.command()
+def schema(
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; tell what is old.")
+    ] = False,
+    output: Data = Path("data"),
+) -> None:
+    """Write the record's JSON schema and its documentation, data/README.md."""
+    stale = schema_files.stale(output)
+    for path in stale:
+        if check:
+            tell(f"{path}: differs from collector/record.py; run `make fix`")
+        else:
+            schema_files.write(path, output)
+            typer.echo(f"{path}: written")
+    if check and stale:
+        raise typer.Exit(ERROR)
+
+
+def tell(message: str) -> None:
+    """Write a message for people."""
+    typer.echo(message, err=True)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Write a message and end with an exit code."""
+    tell(message)
+    raise SystemExit(code)
+
+
+def main() -> NoReturn:
+    """Run the command line and end with the exit codes of this module."""
+    # Click ends a mistyped command line with 2, which here would read as a regression.
+    for error in typer.BadParameter.__mro__:
+        if vars(error).get("exit_code") == 2:
+            error.exit_code = BAD_COMMAND_LINE  # type: ignore[attr-defined]
+    try:
+        app(prog_name="python -m collector")
+    except PlanError as error:
+        fail(str(error), BAD_COMMAND_LINE)
+    except (DeviceError, OpError, store.StoreError) as error:
+        fail(str(error), ERROR)
+    raise AssertionError("the command line ends by itself")
+
+
+if __name__ == "__main__":
+    main()
