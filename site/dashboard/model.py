@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from collector.reading import Problem as Problem
 from collector.record import (
     Correctness,
     CostRecord,
@@ -36,16 +37,6 @@ class SeriesKey:
     def size(self, name: str) -> int:
         """Return one size; KeyError when the op has no such size."""
         return dict(self.sizes)[name]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A line that could not be used, or a run that a reader must be warned of."""
-
-    file: str
-    line: int
-    field: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
