@@ -60,17 +60,18 @@ def write(path: Path, data: Path) -> None:
 def readme(made: dict[str, Any]) -> str:
     """Describe every field of the schema: the lines first, then the parts that they hold."""
     parts: dict[str, dict[str, Any]] = made["$defs"]
-    lines = [ref["$ref"].rpartition("/")[2] for ref in made["oneOf"]]
+    lines = [referred(line) for line in made["oneOf"]]
     rest = [name for name in parts if name not in lines]
     sections = [INTRODUCTION]
     for title, names in (("Lines", lines), ("Parts of lines", rest)):
         sections.append(f"## {title}\n")
-        sections += ["\n".join(section(name, parts[name])) for name in names]
+        sections += ["\n".join(section(name, parts)) for name in names]
     return "\n".join(sections)
 
 
-def section(name: str, part: dict[str, Any]) -> Iterator[str]:
+def section(name: str, parts: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Write one object as a heading, a sentence and a table of its fields."""
+    part = parts[name]
     yield f"### {name}\n"
     yield f"{part['description'].splitlines()[0]}\n"
     yield "| Field | Type | Meaning |"
@@ -78,9 +79,23 @@ def section(name: str, part: dict[str, Any]) -> Iterator[str]:
     needed = part.get("required", [])
     for field, shape in part["properties"].items():
         optional = "" if field in needed or field == "kind" else "; may be left out"
-        meaning = " ".join(shape.get("description", f"Always `{shape.get('const')}`.").split())
-        yield f"| `{field}` | {type_of(shape)}{optional} | {escaped(meaning)} |"
+        yield f"| `{field}` | {type_of(shape)}{optional} | {meaning_of(shape, parts)} |"
     yield ""
+
+
+def meaning_of(shape: dict[str, Any], parts: dict[str, dict[str, Any]]) -> str:
+    """Return a field's description; where it only refers to a part, that part's."""
+    told = shape.get("description")
+    if told is None:
+        told = (
+            "Tells the lines apart." if "const" in shape else parts[referred(shape)]["description"]
+        )
+    return escaped(" ".join(told.split()))
+
+
+def referred(shape: dict[str, Any]) -> str:
+    """Return the name of the part that a field refers to."""
+    return str(shape["$ref"]).rpartition("/")[2]
 
 
 def escaped(text: str) -> str:
@@ -91,8 +106,7 @@ def escaped(text: str) -> str:
 def type_of(shape: dict[str, Any]) -> str:
     """Say the type of a field in a few words."""
     if "$ref" in shape:
-        name = shape["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        return f"[{referred(shape)}](#{referred(shape).lower()})"
     if "const" in shape:
         return f"`{shape['const']}`"
     if "enum" in shape:
