@@ -1,0 +1,279 @@
+"""RMSNorm: each row divided by its root mean square, times a weight."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.compiled import compiled
+from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
+
+if TYPE_CHECKING:
+    from kernels.spec import Inputs, Thunk
+
+EPS = 1e-6
+WIDEST_ONE_PASS = 16384
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _one_pass(
+    x_ptr,
+    w_ptr,
+    out_ptr,
+    x_stride,
+    rows,
+    eps,
+    HIDDEN: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_HIDDEN: tl.constexpr,
+):
+    row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    col = tl.arange(0, BLOCK_HIDDEN)[None, :]
+    mask = (row < rows) & (col < HIDDEN) if BLOCK_ROWS > 1 else col < HIDDEN
+    row = row.to(tl.int64)
+    # The weight is asked for first: it then arrives while the rows are still being summed.
+    w = tl.load(w_ptr + col, mask=col < HIDDEN, other=0.0, eviction_policy="evict_last")
+    x = tl.load(
+        x_ptr + row * x_stride + col, mask=mask, other=0.0, eviction_policy="evict_first"
+    ).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / HIDDEN + eps)
+    tl.store(out_ptr + row * HIDDEN + col, x * scale * w.to(tl.float32), mask=mask)
+
+
+@triton.jit
+def _two_passes(
+    x_ptr,
+    w_ptr,
+    out_ptr,
+    x_stride,
+    eps,
+    HIDDEN: tl.constexpr,
+    BLOCK_HIDDEN: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_stride
+    out_ptr += row * HIDDEN
+    squares = tl.zeros([BLOCK_HIDDEN], tl.float32)
+    # The first pass leaves the row in L2, the second one drops it.
+    for start in range(0, HIDDEN, BLOCK_HIDDEN):
+        col = start + tl.arange(0, BLOCK_HIDDEN)
+        x = tl.load(x_ptr + col, mask=col < HIDDEN, other=0.0, eviction_policy="evict_last")
+        squares += x.to(tl.float32) * x.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(squares, axis=0) / HIDDEN + eps)
+    for start in range(0, HIDDEN, BLOCK_HIDDEN):
+        col = start + tl.arange(0, BLOCK_HIDDEN)
+        mask = col < HIDDEN
+        w = tl.load(w_ptr + col, mask=mask, other=0.0, eviction_policy="evict_last")
+        x = tl.load(x_ptr + col, mask=mask, other=0.0, eviction_policy="evict_first")
+        tl.store(out_ptr + col, x.to(tl.float32) * scale * w.to(tl.float32), mask=mask)
+
+
+class Launch(NamedTuple):
+    """Launch parameters of one width; the number of rows only sets the grid."""
+
+    one_pass: bool
+    block_rows: int
+    block_hidden: int
+    num_warps: int
+
+
+@cache
+def launch_for(hidden: int) -> Launch:
+    """Choose how rows of that width are worked on, for 32 elements a thread or less."""
+    width = triton.next_power_of_2(hidden)
+    if width > WIDEST_ONE_PASS:
+        return Launch(one_pass=False, block_rows=1, block_hidden=8192, num_warps=16)
+    block_rows = min(16, max(1, 1024 // width))
+    return Launch(
+        one_pass=True,
+        block_rows=block_rows,
+        block_hidden=width,
+        num_warps=max(1, block_rows * width // 1024),
+    )
+
+
+def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS) -> torch.Tensor:
+    """Normalise the rows of a matrix of any row stride with the Triton kernels."""
+    rows, hidden = x.shape
+    out = torch.empty((rows, hidden), dtype=x.dtype, device=x.device)
+    if out.numel() == 0:
+        return out
+    x = x if x.stride(1) == 1 or hidden == 1 else x.contiguous()
+    w = w.contiguous()
+    launch = launch_for(hidden)
+    if launch.one_pass:
+        _one_pass[(triton.cdiv(rows, launch.block_rows),)](
+            x, w, out, x.stride(0), rows, eps,
+            HIDDEN=hidden, BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
+            num_warps=launch.num_warps,
+        )  # fmt: skip
+    else:
+        _two_passes[(rows,)](
+            x, w, out, x.stride(0), eps,
+            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden, num_warps=launch.num_warps,
+        )  # fmt: skip
+    return out
+
+
+def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Compute the formula operator by operator, in float32."""
+    x32 = x.float()
+    scale = torch.rsqrt(x32.square().mean(dim=-1, keepdim=True) + EPS)
+    return (x32 * scale * w.float()).to(x.dtype)
+
+
+def _torch(inputs: Inputs) -> Thunk:
+    x, w = inputs["x"], inputs["w"]
+    return lambda: reference(x, w)
+
+
+def _torch_native(inputs: Inputs) -> Thunk:
+    x, w = inputs["x"], inputs["w"]
+    return lambda: torch.nn.functional.rms_norm(x, (x.shape[1],), w, EPS)
+
+
+def _torch_compile(inputs: Inputs) -> Thunk:
+    x, w = inputs["x"], inputs["w"]
+    function = compiled(reference)
+    return lambda: function(x, w)
+
+
+def _triton(inputs: Inputs) -> Thunk:
+    x, w = inputs["x"], inputs["w"]
+    return lambda: rms_norm(x, w)
+
+
+def _liger(inputs: Inputs) -> Thunk:
+    from liger_kernel.ops.rms_norm import rms_norm_forward
+
+    x, w = inputs["x"], inputs["w"]
+    # "gemma" is Liger's word for float32 from the first operation to the last, as here.
+    return lambda: rms_norm_forward(x, w, EPS, 0.0, "gemma", None)[0]
+
+
+def _liger_unsupported(workload: Workload) -> str | None:
+    return "Liger takes rows of 65536 elements at most" if workload["hidden"] > 65536 else None
+
+
+def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
+    """Draw one set of inputs."""
+    dtype = getattr(torch, workload.dtype)
+    shape = (workload["rows"], workload["hidden"])
+    x = torch.randn(shape, generator=generator, device=device, dtype=dtype)
+    noise = torch.randn(shape[1], generator=generator, device=device, dtype=torch.float32)
+    return {"x": x, "w": (1.0 + 0.25 * noise).to(dtype)}
+
+
+def oracle(inputs: Inputs) -> torch.Tensor:
+    """Compute the truth in float64, by the norm of each row."""
+    x, w = inputs["x"].double(), inputs["w"].double()
+    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return w * x / torch.sqrt(norm**2 / x.shape[1] + EPS)
+
+
+def cost(workload: Workload, mode: Mode) -> Cost:
+    """Count per element a square, a sum and two products, per row a mean, an addition of eps."""
+    rows, hidden = workload["rows"], workload["hidden"]
+    element_bytes = getattr(torch, workload.dtype).itemsize
+    return Cost(
+        flops=4 * rows * hidden + 2 * rows,
+        minimal_bytes=(2 * rows * hidden + hidden) * element_bytes,
+        special_ops=rows,
+    )
+
+
+def _workload(rows: int, hidden: int, dtype: str, *tags: str) -> Workload:
+    return Workload({"rows": rows, "hidden": hidden}, dtype, frozenset(tags))
+
+
+def _workloads() -> tuple[Workload, ...]:
+    tags: dict[tuple[int, int, str], set[str]] = {}
+
+    def add(rows: int, hidden: int, dtype: str, *names: str) -> None:
+        tags.setdefault((rows, hidden, dtype), set()).update(names)
+
+    for rows in (1, 4, 16, 64, 256, 1024, 4096, 16384):
+        add(rows, 4096, "float16", "default")
+        add(rows, 4096, "bfloat16", "full")
+    for rows, hidden in ((128, 1024), (512, 4096), (2048, 4096)):
+        add(rows, hidden, "float16", "default", "cpu")
+        add(rows, hidden, "bfloat16", "default")
+    add(16384, 8192, "float16", "default")
+    add(16384, 8192, "bfloat16", "full")
+    for hidden in (64, 256, 1024, 3584, 16384, 32768, 65536, 131072):
+        add(4096, hidden, "bfloat16", "full")
+    for rows in (1, 16, 256, 1024):
+        add(rows, 4096, "float16", "cpu")
+    for dtype in ("float16", "bfloat16", "float32"):
+        add(5, 64, dtype, "smoke")
+        add(3, 1000, dtype, "smoke")
+    for hidden in (17, 1023, 3584, 12980, 65537, 131072):
+        for dtype in ("float16", "bfloat16", "float32"):
+            add(3, hidden, dtype, "edge")
+    for rows, hidden in ((0, 64), (0, 65537), (1, 1023), (33, 1), (257, 64), (9, 8192)):
+        add(rows, hidden, "float16", "edge")
+    return tuple(_workload(*key, *sorted(names)) for key, names in tags.items())
+
+
+OP = Op(
+    name="rms_norm",
+    title="RMSNorm",
+    summary="Divides each row by its root mean square and multiplies by a weight: the "
+    "normalisation of most large language models.",
+    formula="y = x * rsqrt(mean(x^2) + eps) * w, in float32",
+    axis="rows",
+    inputs="x ~ N(0, 1), w ~ N(1, 1/16), rounded to the dtype",
+    workloads=_workloads(),
+    make_inputs=make_inputs,
+    implementations=(
+        Implementation(
+            name="torch",
+            kind="eager",
+            build=_torch,
+            summary="The formula in PyTorch, operator by operator, in float32.",
+        ),
+        Implementation(
+            name="torch-native",
+            kind="eager",
+            build=_torch_native,
+            summary="torch.nn.functional.rms_norm.",
+        ),
+        Implementation(
+            name="torch.compile",
+            kind="compiled",
+            build=_torch_compile,
+            summary="The formula through torch.compile, compiled for each shape.",
+        ),
+        Implementation(
+            name="triton",
+            kind="triton",
+            build=_triton,
+            summary="One kernel, rows in registers, one read; very wide rows are read twice.",
+            kernels=lambda: (_one_pass, _two_passes),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="liger",
+            kind="library",
+            build=_liger,
+            summary="Liger Kernel's Triton kernel, forward only, float32 arithmetic.",
+            packages=("liger_kernel",),
+            unsupported=_liger_unsupported,
+        ),
+    ),
+    baseline="torch.compile",
+    oracle=oracle,
+    tolerance={
+        # A unit in the last place of the dtype, 2^-10 and 2^-7: Triton's interpreter cuts bfloat16
+        # off where hardware rounds to within half a unit.
+        "float16": Tolerance(absolute=1e-6, relative=1e-3, norm=5e-4),
+        "bfloat16": Tolerance(absolute=1e-6, relative=8e-3, norm=5e-3),
+        "float32": Tolerance(absolute=1e-6, relative=1e-5, norm=1e-6),
+    },
+    cost=cost,
+    params={"eps": EPS},
+)
