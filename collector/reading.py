@@ -99,10 +99,10 @@ def version_of(first: bytes) -> int:
 def record_of(line: bytes, version: int, upgrades: Mapping[int, Upgrade] = UPGRADES) -> Record:
     """Return the record of one line of that schema version; BadLineError says what is wrong."""
     value = json_object(line)
-    if value.get("kind") not in KINDS:
-        raise BadLineError("kind", f"{value.get('kind')!r} is none of {', '.join(KINDS)}")
     for old in range(version, SCHEMA_VERSION):
         value = upgrades[old](value)
+    if value.get("kind") not in KINDS:
+        raise BadLineError("kind", f"{value.get('kind')!r} is none of {', '.join(KINDS)}")
     try:
         return parse(line if version == SCHEMA_VERSION else json.dumps(value))
     except ValidationError as error:
@@ -149,7 +149,7 @@ def check_place(record: Record, number: int, ended: bool) -> None:
 
 def explained(bad: BadLineError, content: bytes, number: int, lines: list[bytes]) -> str:
     """Tell a line that was cut off while it was written from one that is wrong."""
-    torn = number == len(lines) and not content.endswith(b"\n")
+    torn = number == len(lines) and lines[-1] and not content.endswith(b"\n")
     if torn and not bad.field:
         return "cut off: the writer was stopped; `--resume` or `add` repair it"
     return str(bad)

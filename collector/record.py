@@ -26,7 +26,11 @@ class Strict(BaseModel):
     """A part of a record: unknown keys, NaN and infinity are refused."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",  # else they are written as null, where a value is of any type
+        use_attribute_docstrings=True,
     )
 
 
