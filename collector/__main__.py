@@ -31,9 +31,9 @@ app = typer.Typer(
 )
 
 
-def seconds(text: str) -> float:
+def seconds(text: str | float) -> float:
     """Read a time such as `90`, `90s`, `10m` or `1.5h` in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(text).strip())
     if not found or not float(found[1]):
         raise typer.BadParameter(f"{text!r} is no time: give seconds, or 90s, 10m, 1.5h")
     return float(found[1]) * SECONDS[found[2]]
@@ -90,6 +90,10 @@ def collect(
         float | None,
         typer.Option(parser=seconds, metavar="TIME", help="Stop in time: seconds, 90s, 10m, 1.5h."),
     ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(parser=seconds, metavar="TIME", help="Give one case this long, then end it."),
+    ] = 300.0,
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Go on with a run that was stopped.")
     ] = None,
@@ -112,6 +116,7 @@ def collect(
         caches=tuple(cache or ()),
         replicates=replicates,
         budget_s=budget,
+        timeout_s=timeout,
         resume=resume,
         output=output,
         commit=commit,

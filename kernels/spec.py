@@ -36,6 +36,9 @@ class Workload:
         object.__setattr__(self, "sizes", MappingProxyType(dict(self.sizes)))
         object.__setattr__(self, "tags", frozenset(self.tags))
 
+    def __hash__(self) -> int:
+        return hash((self.key, self.tags))
+
     def __getitem__(self, name: str) -> int:
         return self.sizes[name]
 

@@ -1,0 +1,222 @@
+"""One process at work: build, check and time the series of a job."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+import torch
+
+from collector import codegen, correctness, device, plan
+from collector.record import KernelCode, Measurement, Sentinel, dump
+from collector.timing import Clock, Method, Timing
+from kernels.spec import Implementation, Op, Workload
+
+if TYPE_CHECKING:
+    from kernels.spec import Inputs, Outputs, Thunk
+
+
+class RefusedError(Exception):
+    """The correctness gate is red."""
+
+    def __init__(self, verdict: correctness.Verdict) -> None:
+        """Keep the verdict for the record."""
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+class ContaminatedError(Exception):
+    """What was timed is not what was meant, for example a recompilation in the timed part."""
+
+
+@dataclass
+class Channel:
+    """The way back to the process that started this one."""
+
+    stream: IO[str]
+    epoch: float
+
+    def send(self, event: str, **fields: Any) -> None:
+        """Send one event, at once."""
+        self.stream.write(json.dumps({"event": event, **fields}) + "\n")
+        self.stream.flush()
+
+    def record(self, record: Measurement | Sentinel) -> None:
+        """Send one line of the run."""
+        self.send("record", line=dump(record))
+
+    def now_s(self) -> float:
+        """Return seconds since the start of the run."""
+        return round(max(time.time() - self.epoch, 0), 2)
+
+    @contextmanager
+    def spent(self, phase: str) -> Iterator[None]:
+        """Report the seconds of a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.send("spent", phase=phase, seconds=round(time.perf_counter() - start, 4))
+
+
+@dataclass
+class Bench:
+    """One process at work: the clock, the card, and the sets of the present workload."""
+
+    channel: Channel
+    clock: Clock
+    watcher: device.Watcher
+    where: str
+    replicate: int
+    key: str = ""
+    sets: list[Inputs] = field(default_factory=list)
+    truths: list[Outputs] = field(default_factory=list)
+
+    def prepare(self, op: Op, workload: Workload, count: int) -> list[Inputs]:
+        """Return that many sets of inputs of a workload, the same for every implementation."""
+        if self.key != f"{op.name} {workload.key}":
+            self.forget()
+            self.key = f"{op.name} {workload.key}"
+        with self.channel.spent("inputs"):
+            for index in range(len(self.sets), count):
+                generator = torch.Generator(device=self.where).manual_seed(plan.SEED + index)
+                self.sets.append(op.make_inputs(workload, generator, self.where))
+        return self.sets[:count]
+
+    def truth(self, op: Op, count: int) -> list[Outputs]:
+        """Return the oracle's results of the first sets."""
+        self.truths += [op.oracle(inputs) for inputs in self.sets[len(self.truths) : count]]
+        return self.truths[:count]
+
+    def forget(self) -> None:
+        """Drop the sets and give their memory back."""
+        self.key, self.sets, self.truths = "", [], []
+        self.free()
+
+    def free(self) -> None:
+        """Give cached memory back to the device."""
+        if self.where == "cuda":
+            torch.cuda.empty_cache()
+
+
+@dataclass
+class Built:
+    """A job that passed its gate: what is needed to time it and to describe it."""
+
+    op: Op
+    implementation: Implementation
+    job: plan.Job
+    thunk: Thunk
+    call_ns: float
+    set_bytes: int
+    verdict: correctness.Verdict
+    compile_seconds: float
+    code: list[KernelCode] | None
+    peak_memory_bytes: int | None
+    described: bool = False
+
+
+def build(bench: Bench, op: Op, job: plan.Job) -> Built:
+    """Compile, check and measure what a job needs before it is timed."""
+    implementation = op.implementation(job.implementation)
+    inputs = bench.prepare(op, job.workload, 1)[0]
+    if implementation.kind == "compiled":
+        torch._dynamo.reset()
+    before = graphs()
+    with bench.channel.spent("compile"):
+        thunk = implementation.build(inputs)
+        _, seconds = bench.clock.first_call(thunk)
+    if implementation.kind == "compiled" and graphs() == before:
+        raise ContaminatedError("torch.compile fell back to eager")
+    with bench.channel.spent("check"):
+        poison = implementation.kind != "compiled"
+        verdict, outputs = correctness.gate(op, job.workload.dtype, thunk, inputs, poison)
+    set_bytes = sum(t.nbytes for t in [*inputs.values(), *correctness.as_tuple(outputs)])
+    del outputs
+    if not verdict.right:
+        raise RefusedError(verdict)
+    return Built(
+        op=op,
+        implementation=implementation,
+        job=job,
+        thunk=thunk,
+        call_ns=0 if job.check else bench.clock.estimate_ns(thunk),
+        set_bytes=set_bytes,
+        verdict=verdict,
+        compile_seconds=round(seconds, 3),
+        code=compiled_code(bench, implementation, thunk),
+        peak_memory_bytes=peak_memory(bench, thunk),
+    )
+
+
+def compiled_code(
+    bench: Bench, implementation: Implementation, thunk: Thunk
+) -> list[KernelCode] | None:
+    """Describe the Triton kernels of an implementation; None where there are none to read."""
+    functions = implementation.kernels()
+    if bench.where != "cuda" or not functions:
+        return None
+    with bench.channel.spent("compile"):
+        return codegen.launched_kernels(thunk, functions)
+
+
+def peak_memory(bench: Bench, thunk: Thunk) -> int | None:
+    """Return the most memory that one call holds beyond what was there before."""
+    if bench.where != "cuda":
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    thunk()
+    torch.cuda.synchronize()
+    return int(torch.cuda.max_memory_allocated()) - int(before)
+
+
+def graphs() -> int:
+    """Return how many graphs torch.compile has made in this process."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def time_series(bench: Bench, built: Built, method: Method) -> tuple[Timing, str]:
+    """Time one series and check its outputs again; returns the timing and what was checked."""
+    before = graphs()
+    if method.timer == "graph":
+        timing, checked = time_graph(bench, built, method), "before-and-after"
+    elif method.timer == "call":
+        timing, checked = bench.clock.call(method, built.thunk), "before-and-after"
+        recheck(bench, built, [built.thunk()], 1)
+    else:
+        timing, checked = bench.clock.submit(method, built.thunk), "before"
+    if graphs() != before:
+        raise ContaminatedError("torch.compile recompiled in the timed part")
+    return timing, checked
+
+
+def time_graph(bench: Bench, built: Built, method: Method) -> Timing:
+    """Time the replay of a graph, then poison all its outputs, replay and check each."""
+    planned = bench.clock.plan(method, built.set_bytes, built.call_ns)
+    sets = bench.prepare(built.op, built.job.workload, planned.sets)
+    thunks = [built.thunk, *(built.implementation.build(inputs) for inputs in sets[1:])]
+    if planned.sets > 1:
+        thunks[1]()
+    with bench.channel.spent("time"):
+        timing, graph, outputs = bench.clock.graph(method, thunks, planned)
+    correctness.poison(outputs)
+    graph.replay()
+    bench.clock.synchronize()
+    recheck(bench, built, outputs, planned.sets)
+    return timing
+
+
+def recheck(bench: Bench, built: Built, outputs: list[Outputs], count: int) -> None:
+    """Judge every output after timing; RefusedError when one is wrong."""
+    with bench.channel.spent("check"):
+        truths = bench.truth(built.op, count)
+        verdict = correctness.judge_all(outputs, truths, built.op, built.job.workload.dtype)
+    if not verdict.right:
+        reason = f"after timing: {verdict.reason}"
+        raise RefusedError(correctness.Verdict(reason, verdict.errors))

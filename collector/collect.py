@@ -1,0 +1,384 @@
+"""One run: probe, plan, measure in fresh processes, append every line as it comes."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from collector.crew import Crew, Event, Loss, probe, relative, started_at
+from collector.device import DeviceError, probe_source
+from collector.plan import CollectOptions, Job, PlanError, ordered, plan
+from collector.record import (
+    Case,
+    Device,
+    End,
+    ImplementationInfo,
+    Measurement,
+    OpInfo,
+    Run,
+    Sentinel,
+    parse,
+)
+from collector.store import RunFile, StoreError
+from collector.timing import Method
+from collector.worker import measurement
+from kernels.registry import load_ops
+from kernels.spec import Op, OpError
+
+FINE, FAILED, NOT_COMPARABLE, WRONG, USAGE = 0, 1, 3, 4, 64
+Done = set[tuple[str, int]]
+Outcome = Literal["complete", "budget", "interrupted", "error"]
+
+
+@dataclass
+class Session:
+    """One run while it is being made."""
+
+    file: RunFile
+    run: Run
+    ops: dict[str, Op]
+    options: CollectOptions
+    progress: Progress
+    epoch: float
+    began: float = field(default_factory=time.monotonic)
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    failures: list[Measurement] = field(default_factory=list)
+    bar: Any = None
+
+    def out_of_budget(self) -> bool:
+        """Tell whether the time that the command line grants is used up."""
+        budget = self.options.budget_s
+        return budget is not None and time.monotonic() - self.began > budget
+
+    def keep(self, record: Measurement | Sentinel) -> None:
+        """Append a line, at once and for good."""
+        self.file.append(record)
+        if isinstance(record, Measurement):
+            self.counts[record.status] += 1
+            if record.status in ("incorrect", "error", "timeout"):
+                self.failures.append(record)
+
+    def now_s(self) -> float:
+        """Return seconds since the start of the run."""
+        return round(max(time.time() - self.epoch, 0), 2)
+
+
+def collect(options: CollectOptions) -> int:
+    """Measure what the options select; returns the exit code."""
+    console = Console(stderr=True)
+    try:
+        return collect_all(options, console)
+    except PlanError as error:
+        console.print(f"collect: {error}", style="red", markup=False)
+        return USAGE
+    except (OpError, StoreError, DeviceError, RuntimeError) as error:
+        console.print(f"collect: {error}", style="red", markup=False)
+        return FAILED
+
+
+def collect_all(options: CollectOptions, console: Console) -> int:
+    """Probe, plan and measure; raises what `collect` turns into messages."""
+    ops = load_ops()
+    found = probe()
+    device = Device.model_validate(found["device"])
+    jobs = plan(ops, options, device.kind)
+    chosen = {name: ops[name] for name in dict.fromkeys(job.op for job in jobs)}
+    run = describe(options, device, found["versions"], chosen)
+    file, run, done = opened(options, run, console)
+    for line in warnings(run, found["why_no_gpu"]):
+        console.print(line, style="yellow", markup=False)
+    with bar(console) as progress:
+        session = Session(file, run, chosen, options, progress, time.time() - age_s(run.started_at))
+        outcome = measure(session, jobs, done)
+    finish(session, outcome)
+    report(session, outcome, console)
+    return exit_code(session, outcome)
+
+
+def describe(
+    options: CollectOptions, device: Device, versions: dict[str, str], ops: dict[str, Op]
+) -> Run:
+    """Make the first line of the run."""
+    source = probe_source(options.commit)
+    methods = {
+        method.id: method.describe()
+        for timer, cache in (
+            ("graph", "cold"), ("graph", "hot"), ("call", "cold"), ("call", "hot"),
+            ("submit", "hot"),
+        )
+        for method in [Method(timer, cache)]  # type: ignore[arg-type]
+    }  # fmt: skip
+    return Run(
+        schema_version=1,
+        run_id=secrets.token_hex(6),
+        started_at=started_at(),
+        purpose=options.purpose,
+        command=["python", "-m", "collector", *sys.argv[1:]],
+        device=device,
+        source=source,
+        versions=versions,
+        methods=methods,
+        ops=[catalogue(op) for op in ops.values()],
+        flags=run_flags(device, source.dirty, source.commit),
+    )
+
+
+def catalogue(op: Op) -> OpInfo:
+    """Describe an op for readers that hold no kernel code."""
+    return OpInfo(
+        name=op.name,
+        title=op.title,
+        summary=op.summary,
+        formula=op.formula,
+        axis=op.axis,
+        baseline=op.baseline,
+        inputs=op.inputs,
+        implementations=[
+            ImplementationInfo(name=i.name, kind=i.kind, summary=i.summary)
+            for i in op.implementations
+        ],
+        regions=list(op.regions),
+    )
+
+
+def run_flags(device: Device, dirty: bool | None, commit: str | None) -> list[str]:
+    """Say what a reader must know of the whole run."""
+    flags = {
+        "no-gpu": device.kind == "cpu",
+        "mig": bool(device.mig),
+        "shared-device": bool(device.other_processes),
+        "dirty": bool(dirty),
+        "no-commit": commit is None,
+    }
+    return [name for name, raised in flags.items() if raised]
+
+
+def warnings(run: Run, why_no_gpu: str | None) -> list[str]:
+    """Return what the person at the terminal must know before waiting."""
+    said = {
+        "no-gpu": f"No GPU is measured: {why_no_gpu}. Timing torch on the CPU; Triton kernels are "
+        "checked in the interpreter and not timed.",
+        "mig": "The card is partitioned (MIG): its numbers are not those of a whole card.",
+        "shared-device": "Other processes use this GPU: the numbers will be noisy.",
+        "dirty": "The working tree differs from its commit: the run is left out of per-commit "
+        "tables. Commit first.",
+        "no-commit": "No commit is known: the run is left out of per-commit tables. Pass "
+        "--commit SHA or set ALMANAC_COMMIT.",
+    }
+    return [said[flag] for flag in run.flags]
+
+
+def opened(options: CollectOptions, run: Run, console: Console) -> tuple[RunFile, Run, Done]:
+    """Open the file of a new run, or one to go on with and what it holds already."""
+    if options.resume is None:
+        return RunFile.create(options.output, run), run, set()
+    resumed = RunFile.resume(options.resume)
+    earlier = resumed.run
+    for name in ("device", "source", "versions", "methods"):
+        if getattr(earlier, name) != getattr(run, name):
+            raise DeviceError(
+                f"{options.resume}: cannot go on, its {name} differs from what is here now; "
+                "start a new run"
+            )
+    for note in resumed.notes:
+        console.print(note, style="yellow", markup=False)
+    done = {(key(r.case), r.replicate) for r in resumed.records if isinstance(r, Measurement)}
+    return resumed.file, earlier, done
+
+
+def key(case: Case) -> str:
+    """Name a case in one word."""
+    return case.model_dump_json()
+
+
+def age_s(started: str) -> float:
+    """Return the seconds since a start that a record gives."""
+    import calendar
+
+    return time.time() - calendar.timegm(time.strptime(started, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def bar(console: Console) -> Progress:
+    """Make the progress bar."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("jobs, about"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+    )
+
+
+def measure(session: Session, jobs: tuple[Job, ...], done: Done) -> Outcome:
+    """Run all replicates; returns how the run ended."""
+    replicates = session.options.replicates
+    session.bar = session.progress.add_task("starting", total=len(jobs) * replicates)
+    try:
+        for replicate in range(replicates):
+            for steps, interpret in tasks(session, jobs, replicate, done):
+                run_task(session, steps, replicate, interpret)
+                if session.out_of_budget():
+                    return "budget"
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "complete"
+
+
+def tasks(
+    session: Session, jobs: tuple[Job, ...], replicate: int, done: Done
+) -> list[tuple[list[Any], bool]]:
+    """List the tasks of a replicate: each is for one fresh process, steps in their order."""
+    left = []
+    for job in ordered(jobs, replicate):
+        series = tuple(s for s in job.series if (key(job.case(s)), replicate) not in done)
+        if series:
+            left.append(Job(job.op, job.implementation, job.mode, job.workload, series, job.check))
+    if not left:
+        return []
+    out: list[tuple[list[Any], bool]] = [([phase("before", False)], False)]
+    for name in session.ops:
+        timed = [job for job in left if job.op == name and not job.check]
+        checked = [job for job in left if job.op == name and job.check]
+        out += [(with_sentinels(timed), False)] if timed else []
+        out += [(list(checked), True)] if checked else []
+    return [*out, ([phase("after", False)], False)]
+
+
+def phase(name: str, drift_only: bool) -> dict[str, Any]:
+    """Make a step that measures the device itself."""
+    return {"phase": name, "drift_only": drift_only}
+
+
+def with_sentinels(jobs: list[Job]) -> list[Any]:
+    """Put a look at the device between workloads."""
+    steps: list[Any] = []
+    for before, job in zip([None, *jobs], jobs, strict=False):
+        if before is not None and before.workload.key != job.workload.key:
+            steps.append(phase("between", True))
+        steps.append(job)
+    return steps
+
+
+def run_task(session: Session, steps: list[Any], replicate: int, interpret: bool) -> None:
+    """Run the steps of one task, keep every line, and write lines for what died."""
+    device = session.run.device
+    task = {
+        "device": device.kind,
+        "l2_bytes": device.l2_bytes,
+        "replicate": replicate,
+        "epoch": session.epoch,
+        "steps": [row(step) for step in steps],
+    }
+    crew, seen = Crew(task, session.options.timeout_s, interpret), set[str]()
+    start = time.monotonic()
+    before = sum(session.seconds.values())
+    try:
+        for event in crew.events(session.out_of_budget):
+            if isinstance(event, Loss):
+                keep_loss(session, steps, event, replicate, seen)
+            else:
+                keep_event(session, steps, event, seen)
+    finally:
+        crew.end()
+    session.seconds["start"] += time.monotonic() - start - (sum(session.seconds.values()) - before)
+
+
+def row(step: Any) -> dict[str, Any]:
+    """Write a step for a worker."""
+    if isinstance(step, dict):
+        return step
+    return {
+        "op": step.op,
+        "implementation": step.implementation,
+        "mode": step.mode,
+        "sizes": dict(step.workload.sizes),
+        "dtype": step.workload.dtype,
+        "series": step.series,
+        "check": step.check,
+    }
+
+
+def keep_event(session: Session, steps: list[Any], event: Event, seen: set[str]) -> None:
+    """Keep what a worker sent."""
+    if event["event"] == "record":
+        record = parse(event["line"])
+        assert isinstance(record, Measurement | Sentinel)
+        session.keep(record)
+        if isinstance(record, Measurement):
+            seen.add(key(record.case))
+    elif event["event"] == "spent":
+        session.seconds[event["phase"]] += event["seconds"]
+    elif event["event"] == "start" and isinstance(steps[event["step"]], Job):
+        job = steps[event["step"]]
+        text = f"{job.op} {job.implementation} {job.workload.key}"
+        session.progress.update(session.bar, description=text[:60].ljust(60), advance=1)
+
+
+def keep_loss(
+    session: Session, steps: list[Any], loss: Loss, replicate: int, seen: set[str]
+) -> None:
+    """Write a line for each series that a worker's death cost."""
+    lost = steps if loss.step is None else [steps[loss.step]]
+    for job in (step for step in lost if isinstance(step, Job)):
+        for series in job.series[:1] if job.check else job.series:
+            if key(job.case(series)) not in seen:
+                session.keep(
+                    measurement(
+                        session.ops[job.op], job, series, replicate, session.now_s(),
+                        status=loss.status, reason=loss.reason, flags=[],
+                    )
+                )  # fmt: skip
+
+
+def finish(session: Session, outcome: Outcome) -> None:
+    """Close the run."""
+    seconds = {name: round(spent, 2) for name, spent in sorted(session.seconds.items())}
+    session.file.append(
+        End(
+            ended_at=started_at(),
+            outcome=outcome,
+            counts=dict(session.counts),
+            seconds=seconds,
+        )
+    )
+    session.file.close()
+
+
+def report(session: Session, outcome: Outcome, console: Console) -> None:
+    """Say what was measured, what failed, and where the time went."""
+    for line in session.failures:
+        case = line.case
+        where = f"{case.op} {case.implementation} {case.workload.sizes} {case.workload.dtype}"
+        console.print(f"{line.status}: {where} {case.timer} {case.cache}: {line.reason}",
+                      style="red", markup=False)  # fmt: skip
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(session.counts.items()))
+    console.print(f"{relative(session.file.path)}: {counts or 'nothing measured'}", markup=False)
+    total = sum(session.seconds.values()) or 1
+    spent = ", ".join(
+        f"{name} {seconds:.0f} s ({seconds / total:.0%})"
+        for name, seconds in sorted(session.seconds.items(), key=lambda item: -item[1])
+    )
+    console.print(f"Where the time went: {spent}", markup=False)
+    if outcome in ("budget", "interrupted"):
+        again = f"python -m collector collect --resume {relative(session.file.path)}"
+        console.print(f"Ended early ({outcome}); all lines are kept. Go on with: {again}",
+                      style="yellow", markup=False)  # fmt: skip
+
+
+def exit_code(session: Session, outcome: Outcome) -> int:
+    """Return 4 when a result was wrong, 1 when something broke or nothing was measured, else 0."""
+    if session.counts["incorrect"]:
+        return WRONG
+    broken = session.counts["error"] + session.counts["timeout"]
+    good = session.counts["passed"] + session.counts["skipped"]
+    return FAILED if broken or outcome == "interrupted" or not good else FINE

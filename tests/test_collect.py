@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.record import End, Measurement, Run, Sentinel, parse
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of the project that holds the faulty op alone."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("kernels", "collector"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (folder / "kernels" / "ops").glob("[a-z]*.py"):
+        path.unlink()
+    shutil.copy(ROOT / "tests" / "faulty_op.py", folder / "kernels" / "ops" / "faulty.py")
+    return folder
+
+
+def command(project, output, *args):
+    env = os.environ | {"PYTHONPATH": str(project), "ALMANAC_COMMIT": "c" * 40, "COLUMNS": "200"}
+    env.pop("TRITON_INTERPRET", None)
+    return {
+        "args": [sys.executable, "-m", "collector", "collect", "--output", str(output), *args],
+        "cwd": project,
+        "env": env,
+        "text": True,
+    }
+
+
+def collect(project, output, *args):
+    return subprocess.run(**command(project, output, *args), capture_output=True, timeout=240)
+
+
+def lines_of(output):
+    (path,) = (output / "runs").rglob("*.jsonl")
+    return [parse(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def faulty(project, tmp_path_factory):
+    output = tmp_path_factory.mktemp("faulty")
+    done = collect(project, output, "--timeout", "5")
+    records = lines_of(output)
+    cases = {r.case.implementation: r for r in records if isinstance(r, Measurement)}
+    return done, records, cases
+
+
+@pytest.mark.parametrize(
+    ("implementation", "status", "told"),
+    [
+        ("wrong", "incorrect", "times its bound"),
+        ("wrong-later", "incorrect", "after timing: "),
+        ("not-a-number", "incorrect", "not finite"),
+        ("wrong-shape", "incorrect", "shape"),
+        ("mutates", "incorrect", "input 'x' was changed"),
+        ("half-written", "incorrect", "not finite"),
+        ("raises", "error", "ValueError: this kernel refuses | <script>"),
+        ("out-of-memory", "oom", "memory"),
+        ("segfault", "error", "SIGSEGV"),
+        ("exits", "error", "exit code 3"),
+        ("hangs", "timeout", "no answer within 5 s"),
+        ("absent", "unavailable", "no_such is not installed"),
+        ("too-big", "skipped", "64 is too big"),
+    ],
+)
+def test_a_fault_is_named_and_has_no_time(faulty, implementation, status, told):
+    record = faulty[2][implementation]
+    assert record.status == status
+    assert told in record.reason
+    assert record.latency is None
+
+
+def test_a_fault_costs_its_own_case_only(faulty):
+    _, _, cases = faulty
+    assert cases["good"].status == "passed"
+    assert len(cases) == 14
+
+
+def test_a_wrong_result_decides_the_exit_code_and_is_told(faulty):
+    done, _, _ = faulty
+    assert done.returncode == 4
+    assert "incorrect: faulty wrong" in done.stderr
+    assert "Where the time went" in done.stderr
+
+
+def test_a_run_begins_with_its_run_line_and_is_closed(faulty):
+    _, records, _ = faulty
+    assert isinstance(records[0], Run)
+    assert isinstance(records[-1], End)
+    assert records[-1].outcome == "complete"
+    assert {type(r) for r in records[1:-1]} == {Measurement, Sentinel}
+    assert records[0].source.commit == "c" * 40
+
+
+def test_correctness_is_checked_before_and_after_timing(faulty):
+    good = faulty[2]["good"].correctness
+    assert good.checked == "before-and-after"
+    assert good.bound_ratio <= 1
+
+
+def test_replicates_are_fresh_processes_with_their_own_lines(project, tmp_path):
+    done = collect(project, tmp_path, "--implementation", "good", "--replicates", "2")
+    assert done.returncode == 0, done.stderr
+    records = [r for r in lines_of(tmp_path) if isinstance(r, Measurement)]
+    assert [r.replicate for r in records] == [0, 1]
+
+
+def test_a_killed_run_keeps_what_was_measured_and_goes_on_where_it_stopped(project, tmp_path):
+    args = ("--implementation", "good", "--implementation", "hangs", "--timeout", "60")
+    process = subprocess.Popen(
+        **command(project, tmp_path, *args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    passed = _wait_for(tmp_path, '"status":"passed"')
+    process.kill()
+    process.wait()
+    path = passed
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write('{"kind":"measurement","ca')
+    resumed = collect(project, tmp_path, *args[:-1], "3", "--resume", str(path))
+    records = lines_of(tmp_path)
+    assert "cut off" in resumed.stderr
+    assert [r.status for r in records if isinstance(r, Measurement)] == ["passed", "timeout"]
+    assert isinstance(records[-1], End)
+
+
+def test_ctrl_c_closes_the_run_and_says_how_to_go_on(project, tmp_path):
+    args = ("--implementation", "good", "--implementation", "hangs", "--timeout", "60")
+    process = subprocess.Popen(
+        **command(project, tmp_path, *args), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    _wait_for(tmp_path, '"status":"passed"')
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "--resume" in told
+    records = lines_of(tmp_path)
+    assert records[-1].outcome == "interrupted"
+    assert [r.status for r in records if isinstance(r, Measurement)] == ["passed"]
+
+
+def _wait_for(output, text):
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        for path in (output / "runs").rglob("*.jsonl"):
+            if text in path.read_text(encoding="utf-8"):
+                return path
+        time.sleep(0.2)
+    raise AssertionError(f"{text} did not appear")
+
+
+def test_a_budget_ends_a_run_between_jobs(project, tmp_path):
+    done = collect(project, tmp_path, "--implementation", "good", "--budget", "0.01")
+    assert lines_of(tmp_path)[-1].outcome == "budget"
+    assert "--resume" in done.stderr
+
+
+def test_an_unknown_op_is_a_bad_command_line(project, tmp_path):
+    done = collect(project, tmp_path, "--op", "sinkhron")
+    assert done.returncode == 64
+    assert "unknown op 'sinkhron'; there are: faulty" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_its_path(project, tmp_path):
+    target = tmp_path / "file"
+    target.write_text("in the way")
+    done = collect(project, target, "--implementation", "good")
+    assert done.returncode == 1
+    assert str(target) in done.stderr
