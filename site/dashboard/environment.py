@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dashboard import format as words
+from dashboard.svg import DASHES, SYMBOLS
 
 
 def environment(templates: Path) -> Environment:
@@ -22,4 +23,5 @@ def environment(templates: Path) -> Environment:
     names += ("plural", "rate", "short", "significant", "slug", "times")
     made.filters |= {name: getattr(words, name) for name in names}
     made.globals |= {"NONE": words.NONE, "STATUS_WORDS": words.STATUS_WORDS}
+    made.globals |= {"DASHES": DASHES, "SYMBOLS": SYMBOLS}
     return made

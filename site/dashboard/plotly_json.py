@@ -24,8 +24,9 @@ def plotly(chart: Chart) -> Json:
 
 
 def escape(text: str) -> str:
-    """Take the meaning out of what Plotly would read as markup."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Take the meaning out of what Plotly would read as markup; lines stay lines."""
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return plain.replace("\n", "<br>")
 
 
 def tint(colour: str, alpha: float) -> str:

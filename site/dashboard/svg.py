@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -173,3 +174,27 @@ def _lane(marks: list[Mark], frame: Frame, place: int) -> Lane:
 def glyph(status: str) -> str:
     """Return the sign of a case without a time: a cross when it failed, a dash when not tried."""
     return "–" if status in ("skipped", "unavailable") else "×"
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A line without axes, 100 wide and 30 high; `one` is the height of a ratio of 1."""
+
+    line: str
+    end: str
+    one: float
+
+
+def sparkline(values: list[float]) -> Spark | None:
+    """Draw positive values on a log scale, evenly spaced; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    logs = [math.log(value) for value in values]
+    low, high = min(0.0, *logs), max(0.0, *logs)
+    span = (high - low) or 1.0
+
+    def place(index: int, value: float) -> str:
+        return f"{100 * index / (len(logs) - 1):.1f} {28 - 26 * (value - low) / span:.1f}"
+
+    points = [place(index, value) for index, value in enumerate(logs)]
+    return Spark("M" + "L".join(points), points[-1], round(28 - 26 * (0 - low) / span, 1))

@@ -1,0 +1,86 @@
+"""What all pages share: the history, how things are drawn, and where pages are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment
+
+from dashboard import palette
+from dashboard.figures import Scene
+from dashboard.format import title_text
+from dashboard.links import Links
+from dashboard.model import History
+from dashboard.palette import Style
+from dashboard.views import Curves, View, curves_of
+
+BLANK_LINES = re.compile(r"\n\s*\n+")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The frame of one generated page."""
+
+    path: str
+    title: str
+    kind: str
+    plotly: str
+    searchable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Made once from a history; every page is written from it."""
+
+    history: History
+    environment: Environment
+    links: Links
+    plotly_path: str
+    site_url: str
+    styles: Mapping[str, Style]
+    views: Mapping[str, Mapping[View, Curves]]
+
+    def scene(self, curves: Curves) -> Scene:
+        """Return what the charts of a view share."""
+        return Scene(self.history, curves, self.styles)
+
+    def write(
+        self, path: str, template: str, title: str, searchable: bool = True, **context: Any
+    ) -> tuple[str, bytes]:
+        """Return a page: front matter and one block of HTML without blank lines.
+
+        A blank line would end the block for other readers of Markdown.
+        """
+        kind = template.removesuffix(".md.j2")
+        plotly = self.links.to(path, self.plotly_path)
+        page = Page(path, title_text(title), kind, plotly, searchable)
+
+        def to(target: str) -> str:
+            return self.links.to(path, target)
+
+        shared = {"page": page, "to": to, "links": self.links, "history": self.history}
+        text = self.environment.get_template(template).render(**shared, **context)
+        head, _, body = text.partition("\n---\n")
+        return path, f"{head.lstrip()}\n---\n\n{BLANK_LINES.sub(chr(10), body.strip())}\n".encode()
+
+
+def make_book(
+    history: History, environment: Environment, links: Links, plotly_path: str, site_url: str
+) -> Book:
+    """Put the history into views and give every implementation its colour."""
+    groups = [{info.name: info.kind for info in op.implementations} for op in history.ops.values()]
+    measured: dict[str, dict[str, str]] = {}
+    for key in history.series:
+        measured.setdefault(key.op, {}).setdefault(key.implementation, "triton")
+    return Book(
+        history=history,
+        environment=environment,
+        links=links,
+        plotly_path=plotly_path,
+        site_url=site_url,
+        styles=palette.styles([*measured.values(), *groups]),
+        views={name: curves_of(history, op) for name, op in history.ops.items()},
+    )

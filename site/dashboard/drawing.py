@@ -1,0 +1,80 @@
+"""A chart made ready for a page: drawing, figure, and its numbers as a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from dashboard import format as words
+from dashboard.charts import Chart, Table, table
+from dashboard.plotly_json import plotly
+from dashboard.svg import svg
+
+INLINE_BYTES = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A chart with everything that a page shows of it."""
+
+    chart: Chart
+    svg: Markup
+    table: Table
+    unit: str
+    figure: Mapping[str, Any]
+
+
+def draw(chart: Chart, environment: Environment, numbers: Table | None = None) -> Drawn:
+    """Draw a chart; `numbers` replaces the table that follows from the chart itself."""
+    write_x = words.binary if chart.x.scale == "log2" else _tick_text(chart)
+    made = numbers or table(chart, lambda value: words.significant(value, 4), write_x)
+    return Drawn(chart, svg(chart, environment), made, chart.y.title, plotly(chart))
+
+
+def compact(value: object) -> str:
+    """Write JSON small: six significant digits, no spaces, nothing that ends a script element."""
+    text = json.dumps(_short(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def shard(name: str, value: object) -> tuple[str, str, bytes]:
+    """Return (name, path, content) of a script that hands over data, named by its content."""
+    text = compact(value)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    full = f"{name}.{digest}"
+    script = f"(window.almanacShards=window.almanacShards||{{}})[{json.dumps(full)}]={text};\n"
+    return full, f"assets/data/{full}.js", script.encode()
+
+
+def inline(figures: Mapping[str, object]) -> Markup:
+    """Return as many figures as fit into a page, as JSON for a script element."""
+    kept: dict[str, object] = {}
+    size = 0
+    for key, figure in figures.items():
+        size += len(compact(figure).encode())
+        if size > INLINE_BYTES:
+            break
+        kept[key] = figure
+    return Markup(compact(kept))  # noqa: S704 - no `<` is left in it
+
+
+def _tick_text(chart: Chart) -> Any:
+    labels = dict(chart.x.ticks)
+    return lambda value: labels.get(value, words.plain(value))
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _short(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(item) for item in value]
+    if isinstance(value, float):
+        short = float(f"{value:.6g}")
+        return int(short) if short.is_integer() else short
+    return value

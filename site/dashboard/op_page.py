@@ -1,0 +1,190 @@
+"""The page of one op: its default view inline, the other views and variants as shards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from dashboard import format as words
+from dashboard.book import Book
+from dashboard.drawing import Drawn, compact, draw, inline, shard
+from dashboard.figures import METRICS, Scene, metric_chart, ratios, speed_up_chart
+from dashboard.findings import TIMER_WORDS, focus, lead, view_words
+from dashboard.model import OpInfo
+from dashboard.roofline import op_paths, roofline_chart, roofline_table
+from dashboard.rows import rows
+from dashboard.timeline import history_chart
+from dashboard.views import FIELDS, Curves, View
+
+File = tuple[str, bytes]
+CHARTS = ("speedup", "latency", "bandwidth", "throughput", "roofline", "history")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One view made ready: its charts and the pieces of HTML that belong to them."""
+
+    scene: Scene
+    charts: dict[str, Drawn]
+    slots: dict[str, str]
+
+
+def op_path(name: str) -> str:
+    """Return where the page of an op is."""
+    return f"kernels/{words.slug(name)}.md"
+
+
+def op_files(book: Book, op: OpInfo) -> Iterator[File]:
+    """Return the page of an op and its shards."""
+    path, views = op_path(op.name), book.views[op.name]
+    if not views:
+        yield book.write(path, "op_empty.md.j2", op.title, op=op)
+        return
+    index: dict[str, list[str]] = {}
+    first: Shown | None = None
+    for view, curves in views.items():
+        shown = show(book, path, curves)
+        first = first or shown
+        for place, content in enumerate((_main(book, shown), _variants(book, shown))):
+            name = f"{words.slug(op.name)}-{_short_hash(view)}-{'ab'[place]}"
+            full, where, script = shard(name, content)
+            index.setdefault(view.key, []).append(full)
+            yield where, script
+    if first is not None:
+        yield _page(book, path, op, first, index)
+
+
+def show(book: Book, path: str, curves: Curves) -> Shown:
+    """Draw everything that a view shows at first."""
+    scene = book.scene(curves)
+    baseline = curves.op.baseline
+    paths = op_paths(scene)
+    drawn = [draw(speed_up_chart(scene, baseline, focus(curves, baseline)), book.environment)]
+    drawn += [draw(metric_chart(scene, metric), book.environment) for metric in METRICS]
+    roofline = roofline_chart(paths, scene.ceilings, curves.op.axis)
+    drawn.append(draw(roofline, book.environment, roofline_table(paths, curves.op.axis)))
+    drawn.append(draw(history_chart(scene, default_size(curves)), book.environment))
+    slots = {
+        "lead": str(lead(scene)),
+        "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(curves.view)),
+        "table": _part(book, "part_rows.j2", path, rows=rows(scene), op=curves.op),
+    }
+    return Shown(scene, {one.chart.key: one for one in drawn}, slots)
+
+
+def default_size(curves: Curves) -> int:
+    """Return the largest size that most implementations have a time for."""
+    counts: dict[int, int] = {}
+    for name in curves.points:
+        for size in curves.passed(name):
+            counts[size] = counts.get(size, 0) + 1
+    most = max(counts.values(), default=0)
+    return max((size for size, count in counts.items() if count == most), default=1)
+
+
+def _main(book: Book, shown: Shown) -> dict[str, Any]:
+    charts = {key: _entry(book, drawn) for key, drawn in shown.charts.items()}
+    return {"charts": charts, "slots": shown.slots}
+
+
+def _variants(book: Book, shown: Shown) -> dict[str, Any]:
+    """Return the charts that only a control asks for: other baselines, other sizes of history."""
+    scene, curves = shown.scene, shown.scene.curves
+    made: dict[str, Any] = {}
+    for name in curves.names:
+        if name != curves.op.baseline and curves.passed(name):
+            chart = speed_up_chart(scene, name, focus(curves, name))
+            made[f"speedup:{name}"] = _entry(book, draw(chart, book.environment))
+    for size in curves.axis_sizes:
+        chart = history_chart(scene, size)
+        made[f"history:{size}"] = _entry(book, draw(chart, book.environment))
+    return {"charts": made}
+
+
+def _entry(book: Book, drawn: Drawn) -> dict[str, Any]:
+    macros = book.environment.get_template("macros.j2").module
+    return {"html": str(macros.chart(drawn)), "figure": drawn.figure}  # type: ignore[attr-defined]
+
+
+def _part(book: Book, template: str, path: str, **context: Any) -> str:
+    def to(target: str) -> str:
+        return book.links.to(path, target)
+
+    made = book.environment.get_template(template)
+    return made.render(to=to, here=path, links=book.links, history=book.history, **context)
+
+
+def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list[str]]) -> File:
+    views = list(book.views[op.name])
+    view = first.scene.curves.view
+    lookup = {"fields": FIELDS, "default": view.key, "views": index}
+    figures = {key: drawn.figure for key, drawn in first.charts.items()}
+    return book.write(
+        path,
+        "op.md.j2",
+        op.title,
+        op=op,
+        shown=first,
+        slots={name: Markup(html) for name, html in first.slots.items()},  # noqa: S704
+        choices=_choices(book, views, view),
+        implementations=_implementations(book, op),
+        baselines=[(name, name) for name in _baselines(book, op)],
+        sizes=_sizes(book, op),
+        metrics=[(metric.key, metric.title.lower()) for metric in METRICS],
+        views_json=Markup(compact(lookup)),  # noqa: S704
+        figures_json=inline(figures),
+    )
+
+
+def _choices(book: Book, views: list[View], default: View) -> list[dict[str, Any]]:
+    """Return the controls that choose a view, each with its options."""
+    labels = ("Device", "Type", "Sizes", "Mode", "Timer", "Cache")
+    made = []
+    for place, (field, label) in enumerate(zip(FIELDS, labels, strict=True)):
+        values = list(dict.fromkeys(view.choices[place] for view in views))
+        options = [(value, _choice_text(book, field, value)) for value in values]
+        chosen = default.choices[place]
+        made.append({"name": field, "label": label, "options": options, "chosen": chosen})
+    return made
+
+
+def _choice_text(book: Book, field: str, value: str) -> str:
+    if field == "d":
+        return book.history.devices[value].name
+    if field == "timer":
+        return f"{value} ({TIMER_WORDS[value]})"
+    return value.replace("=", " = ").replace(",", ", ") if field == "c" else value
+
+
+def _implementations(book: Book, op: OpInfo) -> list[dict[str, Any]]:
+    summaries = {info.name: info.summary for info in op.implementations}
+    names = dict.fromkeys(n for curves in book.views[op.name].values() for n in curves.names)
+    return [
+        {"name": name, "summary": summaries.get(name, ""), "style": book.styles[name]}
+        for name in names
+    ]
+
+
+def _baselines(book: Book, op: OpInfo) -> list[str]:
+    views = book.views[op.name].values()
+    names = dict.fromkeys(n for c in views for n in c.names if c.passed(n))
+    return [op.baseline, *(name for name in names if name != op.baseline)]
+
+
+def _sizes(book: Book, op: OpInfo) -> list[tuple[str, str]]:
+    sizes = {size for curves in book.views[op.name].values() for size in curves.axis_sizes}
+    every = [(str(size), f"{op.axis} = {words.binary(size)}") for size in sorted(sizes)]
+    return [("", f"largest {op.axis} that most can do"), *every]
+
+
+def _short_hash(view: View) -> str:
+    return hashlib.sha256(view.key.encode()).hexdigest()[:6]
+
+
+def compared(curves: Curves) -> bool:
+    """Say whether a view has anything to compare with the baseline."""
+    return any(ratios(curves, name, curves.op.baseline) for name in curves.names)

@@ -1,0 +1,167 @@
+"""Rooflines: arithmetic rate against intensity, below the limits measured on that device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dashboard import format as words
+from dashboard.charts import Axis, Chart, Line, Series, Table, extent, log_axis
+from dashboard.figures import Scene, all_flags
+from dashboard.metrics import intensity_flops_per_byte, pipe_flops_per_s, tflop_per_s
+from dashboard.model import Ceilings, Point
+from dashboard.palette import Style
+
+DECADE = 10.0
+CAPTION = (
+    "Intensity is flops over minimal bytes, both from the op's cost model; limits are measured "
+    "on this device in the same run. Each path runs along {axis}, hollow at the smallest."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One implementation along its axis, to be drawn as one path."""
+
+    key: str
+    name: str
+    style: Style
+    scene: Scene
+    implementation: str
+
+    def points(self) -> list[tuple[int, Point, float, float]]:
+        """Return (size, point, intensity, TFLOP/s) of every point that has both."""
+        found = []
+        for size, point in self.scene.curves.passed(self.implementation).items():
+            across, up = intensity_flops_per_byte(point), tflop_per_s(point)
+            if across and up:
+                found.append((size, point, across, up))
+        return found
+
+
+def op_paths(scene: Scene) -> list[Path]:
+    """Return a path for each implementation of one op."""
+    names = scene.curves.names
+    return [Path(name, name, scene.styles[name], scene, name) for name in names]
+
+
+def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) -> Chart:
+    """Draw paths below the measured limits that their pipes have."""
+    drawn = [(path, points) for path in paths if (points := path.points())]
+    series = tuple(_series(path, points) for path, points in drawn)
+    intensities = [x for line in series for x in line.x]
+    pipes = {p.cost.pipe for _, points in drawn for _, p, _, _ in points if p.cost}
+    x = _x_axis(intensities, ceilings, pipes)
+    lines = tuple(_limits(x, ceilings, pipes, drawn)) if ceilings else ()
+    heights = [*extent(series), *(y for line in lines for y in line.y)]
+    low = min((y for y in extent(series) if y), default=1.0)
+    shown = [y for y in heights if y is not None and y >= low / DECADE]
+    y = log_axis("TFLOP/s", shown)
+    return Chart(
+        key="roofline",
+        title="Roofline",
+        caption=CAPTION.format(axis=axis),
+        x=x,
+        y=y,
+        series=series,
+        lines=tuple(_cut(lines, y)),
+    )
+
+
+def roofline_table(paths: Sequence[Path], axis: str) -> Table:
+    """List the paths of a roofline by size."""
+    rows = [
+        (
+            f"{path.name}, {words.binary(size)}",
+            (words.significant(across), words.significant(up), _share(path, size)),
+        )
+        for path in paths
+        for size, _, across, up in path.points()
+    ]
+    return Table(f"path, {axis}", ("FLOP per byte", "TFLOP/s", "of its roof"), tuple(rows))
+
+
+def _share(path: Path, size: int) -> str:
+    roof = path.scene.roof(path.implementation, size)
+    return words.percent(roof.fraction) if roof else ""
+
+
+def _series(path: Path, points: list[tuple[int, Point, float, float]]) -> Series:
+    notes = tuple(
+        path.scene.note(
+            path.implementation,
+            size,
+            f"{words.significant(up)} TFLOP/s at {words.significant(across)} FLOP/byte\n"
+            + words.duration(point.median_ns),
+        )
+        for size, point, across, up in points
+    )
+    suspect = {i for i, (size, point, _, _) in enumerate(points) if _beats_roof(path, size, point)}
+    x = tuple(across for _, _, across, _ in points)
+    y = tuple(up for _, _, _, up in points)
+    hollow = frozenset({0, *suspect} if len(points) > 1 else suspect)
+    return Series(path.key, path.name, path.style, x, y, notes, hollow=hollow)
+
+
+def _beats_roof(path: Path, size: int, point: Point) -> bool:
+    return "above-roof" in all_flags(point, path.scene.roof(path.implementation, size))
+
+
+def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable[str]) -> Axis:
+    values = intensities or [1.0]
+    bandwidth = ceilings.copy_bytes_per_s if ceilings else None
+    rates = [pipe_flops_per_s(ceilings, pipe) for pipe in pipes] if ceilings else []
+    ridges = [rate / bandwidth for rate in rates if rate and bandwidth]
+    span = [min(values) / DECADE, max(values) * DECADE, *(ridge * DECADE for ridge in ridges)]
+    return log_axis("FLOP per byte", span)
+
+
+def _limits(
+    x: Axis, ceilings: Ceilings, pipes: set[str], drawn: list[tuple[Path, list[tuple[int, Point, float, float]]]]
+) -> Iterator[Line]:
+    rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
+    top = max(rates.values(), default=None)
+    slopes = (
+        ("memory", ceilings.copy_bytes_per_s, "solid"),
+        ("L2", ceilings.l2_bytes_per_s, "dash"),
+    )
+    for name, bandwidth, dash in slopes:
+        if bandwidth:
+            end = min(x.high, top / bandwidth) if top else x.high
+            ys = (x.low * bandwidth / 1e12, end * bandwidth / 1e12)
+            yield Line(f"{name} {words.rate(bandwidth, 'B/s')}", (x.low, end), ys, dash, "end")
+    for pipe, rate in rates.items():
+        start = rate / ceilings.copy_bytes_per_s if ceilings.copy_bytes_per_s else x.low
+        ends = (min(start, x.high / 2), x.high)
+        yield Line(f"{pipe} {words.rate(rate, 'FLOP/s')}", ends, (rate / 1e12,) * 2)
+    yield from _special_limits(x, ceilings, drawn)
+
+
+def _special_limits(
+    x: Axis, ceilings: Ceilings, drawn: list[tuple[Path, list[tuple[int, Point, float, float]]]]
+) -> Iterator[Line]:
+    """Draw where an op with as many special functions as this one can get, one line an op."""
+    seen = set()
+    for path, points in drawn:
+        _, point, across, _ = points[-1]
+        op = path.scene.curves.op.name
+        if op in seen or not point.cost or not point.cost.special_ops:
+            continue
+        seen.add(op)
+        if ceilings.special_ops_per_s is None:
+            continue
+        rate = point.cost.flops / point.cost.special_ops * ceilings.special_ops_per_s
+        if rate / 1e12 < 100 * max(up for _, _, _, up in points):
+            ends = (max(x.low, across / 4), min(x.high, across * 4))
+            yield Line(f"special functions of {op}", ends, (rate / 1e12,) * 2, "dot", "start")
+
+
+def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:
+    """Cut slopes where they would leave the plot below."""
+    for line in lines:
+        (x0, x1), (y0, y1) = line.x, line.y
+        if y1 <= y.low:
+            continue
+        if y0 < y.low:
+            x0, y0 = x1 * y.low / y1, y.low
+        yield Line(line.label, (x0, x1), (y0, y1), line.dash, line.label_at)

@@ -1,0 +1,29 @@
+"""Hand the generated pages to MkDocs; all logic is in the package `dashboard`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "site")) if path not in sys.path]
+
+from dashboard import build  # noqa: E402
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    options = build.Options(
+        data=ROOT / config.extra["data_dir"],
+        repo=ROOT,
+        templates=ROOT / "templates",
+        folders=config.use_directory_urls,
+        site_url=config.site_url or "",
+        repo_url=config.repo_url or "",
+    )
+    for path, content in build.site(options).items():
+        level = InclusionLevel.INCLUDED if path in build.IN_NAV else InclusionLevel.NOT_IN_NAV
+        files.append(File.generated(config, path, content=content, inclusion=level))
+    return files
