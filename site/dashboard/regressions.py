@@ -1,0 +1,268 @@
+"""What did a commit change? One table for each device and commit, and the levels of each series.
+
+Runs of a dirty tree and runs without a commit stay in the history, but no table rests on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from collector.verdict import (
+    Comparison,
+    Drift,
+    Judgement,
+    Levels,
+    compare,
+    find_levels,
+    judge,
+)
+from dashboard.causes import (
+    Cause,
+    Difference,
+    causes,
+    environment_difference,
+    host_cause,
+    same_code,
+)
+from dashboard.model import Commit, History, Point, RunInfo, SeriesKey
+from dashboard.sides import IDENTITY, Index, Side, usable
+
+RowVerdict = Literal[
+    "regressed", "improved", "same-code", "unchanged", "inconclusive",
+    "broken", "new", "missing", "incomparable", "unmeasured",
+]  # fmt: skip
+FAILED = ("incorrect", "error", "oom", "timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of one series.
+
+    `same-code` is a change of device time although the machine code is the same: noise, the
+    machine, or what is launched around the kernel, and no regression of it. `broken` had a time
+    and fails now. `reason` says why there is no comparison.
+    """
+
+    key: SeriesKey
+    verdict: RowVerdict
+    before_commit: str | None
+    before: Point | None
+    after: Point | None
+    judgement: Judgement | None
+    reason: str
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTable:
+    """All series of one device at a commit against the commit before it that was measured.
+
+    `drifts` holds the change of each sentinel between the two commits. A row may compare with an
+    older commit, where the one before did not measure its series.
+    """
+
+    device: str
+    before: Commit
+    after: Commit
+    rows: tuple[Row, ...]
+    differences: tuple[Difference, ...]
+    drifts: Mapping[str, Drift]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of rows of each verdict that occurs."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            found[row.verdict] = found.get(row.verdict, 0) + 1
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesLevels:
+    """The levels of a series within one epoch; index i of `levels` is `points[i]`."""
+
+    key: SeriesKey
+    points: tuple[Point, ...]
+    levels: Levels
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two sides that may be compared, before the verdict of the family is known."""
+
+    key: SeriesKey
+    before: Side
+    after: Side
+    comparison: Comparison
+    drift_name: str
+
+
+def left_out_runs(history: History) -> tuple[RunInfo, ...]:
+    """Return the runs that no table of commits rests on."""
+    return tuple(run for run in history.runs.values() if not usable(run))
+
+
+def commit_tables(history: History) -> tuple[CommitTable, ...]:
+    """Return the table of each device and commit, newest commit first."""
+    index = Index(history)
+    tables = [
+        commit_table(index, device, before, after)
+        for device, commits in index.commits.items()
+        for before, after in pairwise(commits)
+    ]
+    return tuple(sorted(tables, key=lambda table: (-table.after.order, table.device)))
+
+
+def since_first(history: History, device: str) -> CommitTable | None:
+    """Return the newest commit of a device against its oldest: what crept in by small steps."""
+    index = Index(history)
+    commits = index.commits.get(device, ())
+    if len(commits) < 2:
+        return None
+    return commit_table(index, device, commits[0], commits[-1])
+
+
+def series_levels(history: History) -> Mapping[SeriesKey, tuple[SeriesLevels, ...]]:
+    """Return the levels of every series, one entry for each epoch; no level crosses one."""
+    index = Index(history)
+    return {key: tuple(_levels(index, key)) for key in history.series}
+
+
+def _levels(index: Index, key: SeriesKey) -> Iterator[SeriesLevels]:
+    for sides in index.epochs(key):
+        points = tuple(side.point for side in sides)
+        times_ns = [point.median_ns for point in points if point.median_ns is not None]
+        yield SeriesLevels(key, points, find_levels(times_ns, noise=index.noise(key)))
+
+
+def commit_table(index: Index, device: str, before: Commit, after: Commit) -> CommitTable:
+    """Return the table of one device for two commits."""
+    matched = [_match(index, key, before, after) for key in index.keys(device)]
+    pairs = [one for one in matched if isinstance(one, Pair)]
+    differences = _differences(index, device, before, after)
+    judged = judge([pair.comparison for pair in pairs])
+    rows = [_row(pair, one, differences) for pair, one in zip(pairs, judged, strict=True)]
+    rows += [one for one in matched if isinstance(one, Row)]
+    by_key = {row.key: row for row in rows}
+    told = tuple(_with_host(row, by_key) for row in sorted(rows, key=lambda row: row.key))
+    return CommitTable(
+        device, before, after, told, differences, _drifts(index, device, before, after)
+    )
+
+
+def _match(index: Index, key: SeriesKey, before: Commit, after: Commit) -> Pair | Row | None:
+    """Find the two sides of a series; a row where there is nothing to compare."""
+    earlier = index.last_measured(key, before)
+    now = index.sides(key, after.sha)
+    if not now:
+        return _missing(index, key, earlier, before, after)
+    newest = list(now.values())[-1].point
+    if earlier is None:
+        return _lone(key, newest, None, None, "first measured here")
+    then = index.sides(key, earlier)
+    common = [identity for identity in now if identity in then]
+    if not common:
+        reason = _why_not(list(then)[-1], list(now)[-1])
+        old = list(then.values())[-1].point
+        return Row(key, "incomparable", earlier, old, newest, None, reason, ())
+    return _paired(index, key, then[common[-1]], now[common[-1]])
+
+
+def _paired(index: Index, key: SeriesKey, then: Side, now: Side) -> Pair | Row:
+    old, new = then.point, now.point
+    if new.median_ns is None or old.median_ns is None:
+        reason = f"was {old.status}" if old.median_ns is None else ""
+        return _lone(key, new, then.commit, old, reason)
+    drift, name = index.drift(key, then, now)
+    comparison = compare(
+        old.medians_ns, new.medians_ns, drift=drift, noise=index.noise(key),
+        tick_ns=_tick_ns(index, new),
+    )  # fmt: skip
+    return Pair(key, then, now, comparison, name)
+
+
+def _lone(key: SeriesKey, new: Point, commit: str | None, old: Point | None, reason: str) -> Row:
+    """Return the row of a series that has a time on one side at most."""
+    had = old is not None and old.median_ns is not None
+    verdict: RowVerdict = "new"
+    if new.median_ns is None:
+        verdict = "unmeasured" if not had else "broken" if new.status in FAILED else "missing"
+        reason = f"{new.status}: {new.reason or 'no reason given'}"
+    return Row(key, verdict, commit, old, new, None, reason, ())
+
+
+def _missing(
+    index: Index, key: SeriesKey, earlier: str | None, before: Commit, after: Commit
+) -> Row | None:
+    """Return the row of a series that stopped reporting, if its op was measured at all."""
+    measured = {op for run in index.runs(key.device, after.sha) for op in run.ops}
+    if earlier != before.sha or key.op not in measured:
+        return None
+    old = index.points(key, earlier)[-1]
+    if old.median_ns is None:
+        return None
+    reason = "not in the runs of this commit, though its op was measured"
+    return Row(key, "missing", earlier, old, None, None, reason, ())
+
+
+def _why_not(before: Sequence[str], after: Sequence[str]) -> str:
+    """Say in which parts two identities differ."""
+    words = []
+    for name, a, b in zip(IDENTITY, before, after, strict=True):
+        if a != b:
+            hashes = name in ("method", "workload")
+            words.append(f"another {name}" if hashes else f"{name} {a or 'none'} to {b or 'none'}")
+    return ", ".join(words)
+
+
+def _row(pair: Pair, judged: Judgement, differences: Sequence[Difference]) -> Row:
+    verdict: RowVerdict = judged.verdict
+    moved = verdict in ("regressed", "improved")
+    old, new = pair.before.point, pair.after.point
+    if moved and pair.key.timer == "graph" and same_code(old, new):
+        verdict = "same-code"
+    told: tuple[Cause, ...] = ()
+    if moved:
+        comparison = pair.comparison
+        told = causes(
+            old, new, log_ratio=comparison.log_ratio, drift=comparison.drift,
+            drift_name=pair.drift_name, differences=differences,
+        )  # fmt: skip
+    return Row(pair.key, verdict, pair.before.commit, old, new, judged, "", told)
+
+
+def _with_host(row: Row, by_key: Mapping[SeriesKey, Row]) -> Row:
+    """Add the host as the cause where the call moved and its device time did not."""
+    if row.key.timer == "graph" or row.verdict not in ("regressed", "improved"):
+        return row
+    device = by_key.get(replace(row.key, timer="graph"))
+    if device is None or device.judgement is None or row.judgement is None:
+        return row
+    apart = device.judgement.comparison
+    if abs(apart.log_ratio) > abs(row.judgement.comparison.log_ratio) / 3:
+        return row
+    return replace(row, causes=(host_cause(apart.change), *row.causes))
+
+
+def _differences(
+    index: Index, device: str, before: Commit, after: Commit
+) -> tuple[Difference, ...]:
+    old, new = index.runs(device, before.sha), index.runs(device, after.sha)
+    return environment_difference(old[-1], new[-1]) if old and new else ()
+
+
+def _drifts(index: Index, device: str, before: Commit, after: Commit) -> Mapping[str, Drift]:
+    old, new = (
+        tuple(run.run_id for run in index.runs(device, commit.sha)) for commit in (before, after)
+    )
+    return index.drifts(old, new)
+
+
+def _tick_ns(index: Index, point: Point) -> float:
+    """Return the resolution of the clock for one call, where the method states it."""
+    method = index.history.runs[point.run_id].methods.get(point.method_id, {})
+    tick_ns = method.get("tick_ns", 0.0)
+    return float(tick_ns) / max(point.calls, 1) if isinstance(tick_ns, (int, float)) else 0.0
