@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -279,7 +280,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         draft.rename(path)
         sync_folder(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise StoreError(cannot_write(path, error)) from error
 
 

@@ -1,0 +1,119 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FROZEN = ROOT / "tests" / "history" / "record.v1.jsonl"
+
+
+def cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "collector", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["colect"],
+        ["collect", "--opp", "sinkhorn"],
+        ["collect", "--replicates", "0"],
+        ["collect", "--replicates", "many"],
+        ["collect", "--budget", "soon"],
+        ["collect", "--budget", "0s"],
+        ["add"],
+        ["validate", "--verbose"],
+    ],
+)
+def test_a_mistyped_command_line_never_looks_like_a_regression(arguments: list[str]) -> None:
+    done = cli(*arguments)
+    assert done.returncode == 64
+    assert "Usage:" in done.stderr and not done.stdout
+
+
+def test_an_unknown_name_lists_those_that_exist() -> None:
+    done = cli("collect", "--op", "sinkhron")
+    assert done.returncode == 64
+    assert "unknown op 'sinkhron'; there are: rms_norm, sinkhorn" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["collect"], ["add"], ["validate"], ["schema"]])
+def test_every_option_is_explained(command: list[str]) -> None:
+    done = cli(*command, "--help")
+    assert done.returncode == 0
+    rows = [line.strip("│ ") for line in done.stdout.splitlines() if "--" in line]
+    options = [row for row in rows if row.startswith("--")]
+    assert options and all(len(row.split("  ", 1)[1].split()) > 3 for row in options)
+
+
+BLOCKED = "import sys, runpy; sys.modules.update(torch=None, triton=None); sys.argv[1:] = {!r}; "
+RUN = "runpy.run_module('collector', run_name='__main__')"
+
+
+def without_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    code = BLOCKED.format([str(argument) for argument in arguments]) + RUN
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_files_are_added_and_validated_without_torch(tmp_path: Path) -> None:
+    added = without_torch("add", FROZEN, "--output", tmp_path)
+    assert added.returncode == 0 and added.stdout.endswith(": 6 records\n")
+    again = without_torch("add", FROZEN, "--output", tmp_path)
+    assert again.returncode == 0 and again.stdout.endswith(": was there already\n")
+    validated = without_torch("validate", tmp_path)
+    assert validated.returncode == 0 and validated.stdout == "6 sound records, 0 problems\n"
+
+
+def test_collect_without_torch_says_how_to_get_it() -> None:
+    done = without_torch("collect")
+    assert done.returncode == 1
+    assert "not installed" in done.stderr and "make collect" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_validate_tells_file_line_and_field(tmp_path: Path) -> None:
+    lines = FROZEN.read_text(encoding="utf-8").splitlines()
+    lines[3] = json.dumps(json.loads(lines[3]) | {"replicate": -1})
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = cli("validate", bad)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{bad}:4: replicate: ")
+    assert done.stdout == "5 sound records, 1 problems\n"
+
+
+def test_an_empty_data_folder_is_fine_and_said(tmp_path: Path) -> None:
+    done = cli("validate", tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("no runs yet")
+
+
+@pytest.mark.parametrize("command", ["add", "validate"])
+def test_a_missing_file_is_an_error_with_a_remedy(command: str, tmp_path: Path) -> None:
+    done = cli(command, tmp_path / "nothing.jsonl")
+    assert done.returncode == 1
+    assert "cannot read" in done.stderr and "check the path" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    done = cli("add", FROZEN, "--output", tmp_path / "data")
+    assert done.returncode == 1
+    assert done.stderr.startswith("cannot write ") and "--output" in done.stderr
+
+
+def test_schema_check_writes_nothing_and_schema_does(tmp_path: Path) -> None:
+    checked = cli("schema", "--check", "--output", tmp_path)
+    assert checked.returncode == 1 and checked.stderr.count("make fix") == 2
+    assert list(tmp_path.iterdir()) == []
+    assert cli("schema", "--output", tmp_path).returncode == 0
+    assert cli("schema", "--check", "--output", tmp_path).returncode == 0
