@@ -5,32 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
+
+if TYPE_CHECKING:
+    from kernels.spec import Inputs
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@cache
-def compiled(function: Callable[P, R], backend: str = "inductor") -> Callable[P, R]:
-    """Compile a plain function for the shapes of its first call alone.
+def compiled(function: Callable[P, R], inputs: Inputs, *constants: int) -> Callable[P, R]:
+    """Return a function compiled at its first call, for inputs and constants like these alone.
 
-    Nothing is compiled before that call. A later call with other shapes compiles again. The same
-    function gives the same result, so that all sets of inputs share one compilation.
+    Sets of inputs that agree in shape, stride, dtype and device share it.
     """
-    return torch.compile(_unseen(function), dynamic=False, fullgraph=True, backend=backend)
+    layout = [(n, t.shape, t.stride(), t.dtype, t.device) for n, t in sorted(inputs.items())]
+    return _compiled(function, (*layout, *constants))
 
 
-def _unseen(function: Callable[P, R]) -> Callable[P, R]:
+@cache
+def _compiled(function: Callable[P, R], alike: tuple[object, ...]) -> Callable[P, R]:
+    return torch.compile(unseen(function), dynamic=False, fullgraph=True)
+
+
+def unseen(function: Callable[P, R]) -> Callable[P, R]:
     """Copy a function with a code object of its own.
 
-    Dynamo counts recompilations by code object: with a shared one, a sweep of more shapes than
-    its limit would fail, and its guards would be walked on each call.
+    Dynamo counts recompilations by code object: with a shared one, a sweep over more shapes than
+    its limit would fail, and each call would walk the guards of all of them.
     """
     if not isinstance(function, FunctionType):
-        raise TypeError(f"a plain function is needed, not {function!r}")
+        raise TypeError(f"expected a plain function, not {function!r}")
     copy = FunctionType(
         function.__code__.replace(),
         function.__globals__,

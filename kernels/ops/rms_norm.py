@@ -138,7 +138,7 @@ def _torch_native(inputs: Inputs) -> Thunk:
 
 def _torch_compile(inputs: Inputs) -> Thunk:
     x, w = inputs["x"], inputs["w"]
-    function = compiled(reference)
+    function = compiled(reference, inputs)
     return lambda: function(x, w)
 
 

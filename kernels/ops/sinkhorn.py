@@ -248,7 +248,9 @@ def _with(function: Callable[[torch.Tensor, int], torch.Tensor]) -> Callable[[In
 
 
 def _compiled(inputs: Inputs) -> Thunk:
-    return _with(torch.inference_mode()(compiled(reference)))(inputs)
+    # Not inference_mode: nobody could overwrite its results to see whether they are written.
+    function = compiled(reference, inputs, int(inputs["n_iter"]))
+    return _with(torch.no_grad()(function))(inputs)
 
 
 def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
@@ -310,10 +312,11 @@ def _workloads() -> tuple[Workload, ...]:
 
     for exponent in range(13):
         add(4**exponent, 4, 20, "default")
-    for exponent in (0, 2, 4, 6):
+    for exponent in (0, 3, 6):
         add(4**exponent, 4, 20, "cpu")
     for batch in (1, 4):
         add(batch, 4, 20, "smoke")
+    add(5, 4, 1, "smoke")
     for n in (1, 2, 3, 5, 8, 16):
         add(3, n, 5, "edge")
     for n_iter in (0, 1, 5):
@@ -354,7 +357,7 @@ OP = Op(
             name="torch.compile",
             kind="compiled",
             build=_compiled,
-            summary="The same through torch.compile, in inference mode, compiled for each shape.",
+            summary="The same through torch.compile, without autograd, compiled for each shape.",
             traffic_bytes=_bytes_from_memory,
         ),
         Implementation(
