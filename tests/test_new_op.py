@@ -1,0 +1,100 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def python(root: Path, *arguments: str, torch: bool = True) -> str:
+    blocked = "" if torch else "sys.modules.update(torch=None, triton=None, kernels=None); "
+    code = f"import sys, runpy; sys.path[:0] = ['.', 'site']; {blocked}"
+    if arguments[0] == "-c":
+        code += arguments[1]
+    else:
+        code += f"sys.argv[1:] = {list(arguments[1:])!r}; "
+        code += f"runpy.run_module({arguments[0]!r}, run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def with_softmax(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository with the file that CONTRIBUTING shows, and no other change."""
+    root = tmp_path_factory.mktemp("copy")
+    for folder in ("kernels", "collector", "site", "templates", "tests"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("mkdocs.yml", "pyproject.toml", "package.json"):
+        shutil.copy(ROOT / name, root / name)
+    (example,) = FENCE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    (root / "kernels" / "ops" / "softmax.py").write_text(example, encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def lines(with_softmax: Path) -> list[dict[str, Any]]:
+    """Records of the smoke workloads, measured on the CPU and in the interpreter."""
+    chosen = ["--op", "softmax", "--workload", "smoke", "--output", "data"]
+    quick = ["--implementation", "torch", "--implementation", "triton"]
+    python(with_softmax, "collector", "collect", *chosen, *quick)
+    (path,) = (with_softmax / "data" / "runs").rglob("*.jsonl")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_registry_and_the_plan_find_it(with_softmax: Path) -> None:
+    code = (
+        "from kernels.registry import load_ops; from collector.plan import *; "
+        "jobs = plan(load_ops(), CollectOptions(ops=('softmax',)), 'cuda'); "
+        "print(len(jobs), *sorted({job.implementation for job in jobs}))"
+    )
+    # Seven sizes, three implementations.
+    assert python(with_softmax, "-c", code).split() == ["21", "torch", "torch.compile", "triton"]
+
+
+def test_the_common_tests_of_ops_pass_for_it(with_softmax: Path) -> None:
+    chosen = ["tests/test_ops.py", "-q", "-k", "softmax", "-p", "no:cacheprovider"]
+    out = python(with_softmax, "pytest", *chosen)
+    found = re.search(r"(\d+) passed", out)
+    assert found and int(found[1]) >= 10 and "failed" not in out
+
+
+def test_the_collector_times_torch_and_checks_triton(lines: list[dict[str, Any]]) -> None:
+    measured = [line for line in lines if line["kind"] == "measurement"]
+    torch = [line for line in measured if line["case"]["implementation"] == "torch"]
+    triton = [line for line in measured if line["case"]["implementation"] == "triton"]
+    assert [line["status"] for line in torch] == ["passed"] * 2
+    assert all(line["latency"]["median_ns"] > 0 for line in torch)
+    assert [line["correctness"]["checked"] for line in triton] == ["interpreter"] * 2
+    assert all(line["correctness"]["bound_ratio"] <= 1 for line in triton)
+    assert all("latency" not in line for line in triton)
+
+
+def test_the_site_has_its_page(with_softmax: Path, lines: list[dict[str, Any]]) -> None:
+    assert lines[-1]["kind"] == "end"
+    python(with_softmax, "dashboard", "--out", "pages", torch=False)
+    page = (with_softmax / "pages" / "kernels" / "softmax.md").read_text(encoding="utf-8")
+    assert "Softmax" in page and "Turns each row into probabilities." in page
+    assert "softmax" in (with_softmax / "pages" / "kernels" / "index.md").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_only_one_file_was_added(with_softmax: Path, lines: list[dict[str, Any]]) -> None:
+    assert lines
+    made = {"data", "pages", "build", "node_modules", ".hypothesis", "__pycache__"}
+    new = [
+        path.relative_to(with_softmax).as_posix()
+        for path in with_softmax.rglob("*")
+        if path.is_file()
+        and not made & set(path.relative_to(with_softmax).parts)
+        and not (ROOT / path.relative_to(with_softmax)).exists()
+    ]
+    assert new == ["kernels/ops/softmax.py"]
