@@ -64,7 +64,7 @@ check: setup-full ## Lint, types, import rules, generated files, data and links;
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) -m mypy
-	$(PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+	$(PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' --no-logo
 	$(PYTHON) -m collector schema --check
 	$(PYTHON) -m collector validate data
 	$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
