@@ -183,11 +183,12 @@ def compare(
     # Times are multiples of the tick, so equal medians do not prove that the noise is zero.
     error = math.hypot(max(error, tick / math.sqrt(12)), drift.standard_error)
     half = error * float(stdtrit(degrees, 1 - ALPHA / 2))
-    seen = error * float(stdtrit(degrees, 1 - ALPHA / 2) + stdtrit(degrees, POWER))
+    # A change is reported when it is sure and passes the floor: four of five must do both.
+    seen = max(half, math.log1p(floor)) + error * float(stdtrit(degrees, POWER))
     return Comparison(
         len(a), len(b), log_ratio, drift, floor, error, degrees,
         log_ratio - half, log_ratio + half, _p_value(log_ratio, error, degrees),
-        max(floor, math.expm1(seen)), basis,
+        math.expm1(seen), basis,
     )  # fmt: skip
 
 
@@ -230,15 +231,16 @@ def find_levels(times_ns: Sequence[float], *, noise: Noise | None = None) -> Lev
     if not logs:
         return Levels((), (), ())
     sd_log = max(noise.sd_log if noise else _sd_of_steps(logs), LEAST_SD_LOG)
+    least = max(math.log1p(FLOOR), noise.aa_95 if noise else 0.0)
     bounds = _bounds(logs, sd_log)
-    while (weak := _weakest(logs, bounds, sd_log)) is not None:
+    while (weak := _weakest(logs, bounds, sd_log, least)) is not None:
         bounds.remove(weak)
     pieces = [logs[start:stop] for start, stop in pairwise(bounds)]
     levels = [
         Level(start, stop, math.exp(median(piece)))
         for (start, stop), piece in zip(pairwise(bounds), pieces, strict=True)
     ]
-    limit = max(math.log1p(FLOOR), 5 * sd_log)
+    limit = max(least, 5 * sd_log)
     outliers = [
         level.start + i
         for level, piece in zip(levels, pieces, strict=True)
@@ -270,12 +272,14 @@ def _calmed(logs: Sequence[float], sd_log: float) -> list[float]:
     return made
 
 
-def _weakest(logs: Sequence[float], bounds: Sequence[int], sd_log: float) -> int | None:
+def _weakest(
+    logs: Sequence[float], bounds: Sequence[int], sd_log: float, least: float
+) -> int | None:
     """Return the change that is furthest below its floor, if there is one."""
     below = []
     for start, middle, stop in zip(bounds, bounds[1:], bounds[2:], strict=False):
         a, b = logs[start:middle], logs[middle:stop]
-        floor = max(math.log1p(FLOOR), 3 * _error_of_medians(a, b, sd_log))
+        floor = max(least, 3 * _error_of_medians(a, b, sd_log))
         below.append((abs(median(b) - median(a)) / floor, middle))
     share, index = min(below, default=(1.0, 0))
     return index if share < 1 else None

@@ -24,7 +24,20 @@ class GitCommit:
 def first_parents(repo: Path) -> tuple[GitCommit, ...]:
     """Return the first-parent line of HEAD, oldest first; nothing where there is no git."""
     form = "--format=%H%x00%cI%x00%s"
-    command = ["git", "-C", str(repo), "log", "--first-parent", "--reverse", form, "HEAD", "--"]
+    # A checkout that another user made is still read, never written.
+    safe = ["-c", f"safe.directory={repo.resolve()}"]
+    command = [
+        "git",
+        *safe,
+        "-C",
+        str(repo),
+        "log",
+        "--first-parent",
+        "--reverse",
+        form,
+        "HEAD",
+        "--",
+    ]
     try:
         told = subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dashboard.model import Ceilings, History, Point, SeriesKey
 
@@ -134,8 +134,6 @@ def roof_in(history: History, key: SeriesKey, point: Point) -> Roof | None:
 
 def partner(history: History, key: SeriesKey, point: Point, timer: str) -> Point | None:
     """Return the same case of the same run under another timer."""
-    from dataclasses import replace
-
     others = history.series.get(replace(key, timer=timer), ())
     return next((other for other in others if other.run_id == point.run_id), None)
 

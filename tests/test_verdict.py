@@ -1,0 +1,352 @@
+import math
+import random
+from statistics import fmean, stdev
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from collector.verdict import (
+    Drift,
+    Noise,
+    compare,
+    drift_of,
+    find_levels,
+    judge,
+    mean_interval,
+    noise_model,
+    ratio_interval,
+)
+
+TIME = st.floats(min_value=1e3, max_value=1e8)
+SIDE = st.lists(TIME, min_size=2, max_size=8)
+QUIET = Noise(sd_log=0.002, degrees=20, aa_95=0.0055)
+
+
+def around(centre_ns, sd_log, n, rng):
+    return [centre_ns * math.exp(rng.gauss(0, sd_log)) for _ in range(n)]
+
+
+def verdict_of(before, after, **known):
+    return judge([compare(before, after, **known)])[0].verdict
+
+
+def changes(times_ns, noise=None):
+    return [change.index for change in find_levels(times_ns, noise=noise).changes]
+
+
+@given(SIDE, SIDE)
+def test_welch_agrees_with_scipy(before, after):
+    assume(all(stdev(map(math.log, side)) > 1e-6 for side in (before, after)))
+    found = compare(before, after)
+    told = stats.ttest_ind([math.log(t) for t in after], [math.log(t) for t in before],
+                           equal_var=False)  # fmt: skip
+    assert found.p_value == pytest.approx(told.pvalue, rel=1e-6, abs=1e-12)
+    interval = told.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-6)
+
+
+def test_known_noise_gives_the_textbook_error():
+    found = compare([100e3] * 5, [103e3] * 5, noise=QUIET)
+    assert found.basis == "noise-model"
+    assert found.standard_error == pytest.approx(0.002 * math.sqrt(2 / 5))
+    half = 2.086 * found.standard_error  # t at 97.5 % with 20 degrees, from a printed table
+    assert found.high - found.log_ratio == pytest.approx(half, rel=1e-3)
+    assert found.change == pytest.approx(0.03)
+
+
+def test_fresh_spread_far_above_the_model_is_believed():
+    found = compare([100e3, 102e3, 98e3], [100e3, 102e3, 98e3], noise=QUIET)
+    assert found.basis == "welch"
+
+
+@pytest.mark.parametrize("after, verdict", [
+    (103e3, "regressed"), (97e3, "improved"), (100.2e3, "unchanged"), (100.9e3, "inconclusive"),
+])  # fmt: skip
+def test_verdict_by_size_of_change(after, verdict):
+    before = [99.9e3, 100e3, 100.1e3, 100e3, 100e3]
+    noisy = [after * factor for factor in (0.999, 1, 1.001, 1, 1)]
+    assert verdict_of(before, noisy, noise=Noise(0.0021, 20, 0.0055)) == verdict
+
+
+def test_one_replicate_is_never_better_than_inconclusive_without_a_noise_model():
+    judged = judge([compare([100e3], [150e3]), compare([100e3, 100e3], [150e3])])
+    assert [one.verdict for one in judged] == ["inconclusive"] * 2
+    assert all(one.q_value is None and one.comparison.low is None for one in judged)
+
+
+def test_one_replicate_is_judged_where_the_noise_is_known():
+    assert verdict_of([100e3], [105e3], noise=QUIET) == "regressed"
+
+
+def test_equal_medians_without_spread_are_unchanged():
+    assert verdict_of([5000.0] * 3, [5000.0] * 3) == "unchanged"
+
+
+def test_one_tick_up_is_no_change():
+    assert verdict_of([2000.0] * 3, [2032.0] * 3, tick_ns=32.0) != "regressed"
+
+
+def test_change_below_the_absolute_floor_is_not_reported():
+    assert verdict_of([400.0] * 5, [408.0] * 5, noise=QUIET) == "unchanged"
+    assert verdict_of([400.0] * 5, [440.0] * 5, noise=QUIET) == "regressed"
+
+
+def test_floor_is_the_largest_of_its_parts():
+    assert compare([1e6] * 5, [1e6] * 5).floor == 0.01
+    assert compare([1e6] * 5, [1e6] * 5, tick_ns=1e4).floor == pytest.approx(0.02)
+    wide = Noise(0.02, 20, 0.01)
+    assert compare([1e6] * 5, [1e6] * 5, noise=wide).floor == pytest.approx(
+        math.expm1(3 * 0.02 * math.sqrt(2 / 5)))  # fmt: skip
+    assert compare([1e6], [1e6], noise=Noise(0.001, 20, 0.05)).floor == pytest.approx(
+        math.expm1(0.05))  # fmt: skip
+
+
+def test_smallest_seen_is_2_8_errors_where_the_floor_is_lower():
+    found = compare([1e6] * 5, [1e6] * 5, drift=Drift(0.0, 0.03), noise=Noise(1e-6, 10_000, 0.0))
+    assert math.log1p(found.smallest_seen) == pytest.approx(2.8 * 0.03, rel=2e-3)
+
+
+def test_drift_of_the_machine_is_taken_off():
+    shifted = [t * 1.02 for t in (100e3, 100.1e3, 99.9e3, 100e3, 100e3)]
+    before = [100e3, 100.1e3, 99.9e3, 100e3, 100e3]
+    assert verdict_of(before, shifted) == "regressed"
+    assert verdict_of(before, shifted, drift=Drift(math.log(1.02), 1e-4)) == "unchanged"
+
+
+def test_uncertain_drift_widens_the_interval():
+    sure, unsure = (compare([1e5] * 5, [1e5] * 5, noise=QUIET, drift=Drift(0.0, error))
+                    for error in (0.0, 0.01))  # fmt: skip
+    assert unsure.high > 3 * sure.high
+
+
+def test_environment_shift_over_a_family_with_and_without_sentinels():
+    rng = random.Random(5)
+    shift = math.log(1.02)
+    sides = [(around(1e5, 0.002, 5, rng), around(1.02e5, 0.002, 5, rng)) for _ in range(100)]
+    blind = judge([compare(a, b, noise=QUIET) for a, b in sides])
+    seeing = judge([compare(a, b, noise=QUIET, drift=Drift(shift, 2e-4)) for a, b in sides])
+    assert sum(one.verdict == "regressed" for one in blind) > 90
+    assert not any(one.verdict in ("regressed", "improved") for one in seeing)
+
+
+@given(SIDE, SIDE, st.floats(min_value=1e-2, max_value=1e2))
+def test_unit_does_not_matter(before, after, scale):
+    # Above the floor in ns: that one is absolute by intention.
+    before, after = [t + 1e6 for t in before], [t + 1e6 for t in after]
+    a = judge([compare(before, after)])[0]
+    b = judge([compare([t * scale * 100 for t in before], [t * scale * 100 for t in after])])[0]
+    assert b.comparison.log_ratio == pytest.approx(a.comparison.log_ratio, abs=1e-9)
+    assert b.comparison.p_value == pytest.approx(a.comparison.p_value, abs=1e-4)
+
+
+@given(SIDE, SIDE)
+def test_swapping_sides_mirrors_the_answer(before, after):
+    mirror = {"regressed": "improved", "improved": "regressed"}
+    there, back = judge([compare(before, after)])[0], judge([compare(after, before)])[0]
+    assert back.comparison.log_ratio == pytest.approx(-there.comparison.log_ratio)
+    if there.comparison.floor == back.comparison.floor:
+        assert back.verdict == mirror.get(there.verdict, there.verdict)
+
+
+@given(st.permutations([100e3, 101e3, 99e3, 100.5e3]))
+def test_order_of_replicates_does_not_matter(shuffled):
+    plain = compare([100e3, 101e3, 99e3, 100.5e3], [1e5, 1.1e5])
+    assert compare(shuffled, [1e5, 1.1e5]).p_value == pytest.approx(plain.p_value)
+
+
+def test_aa_false_alarms_stay_below_twice_the_nominal_rate():
+    rng = random.Random(11)
+    families = 500
+    alarms = 0
+    for _ in range(families):
+        sides = [(around(1e5, 0.004, 5, rng), around(1e5, 0.004, 5, rng)) for _ in range(10)]
+        found = judge([compare(a, b) for a, b in sides])
+        alarms += any(one.verdict in ("regressed", "improved") for one in found)
+    assert alarms / families <= 0.10
+
+
+def test_null_alarms_are_balanced_between_better_and_worse():
+    rng = random.Random(3)
+    pairs = [compare(around(1e6, 0.01, 4, rng), around(1e6, 0.01, 4, rng)) for _ in range(2000)]
+    loud = [pair for pair in pairs if pair.p_value < 0.05]
+    slower = sum(pair.log_ratio > 0 for pair in loud)
+    assert 0.02 < len(loud) / 2000 < 0.08
+    assert stats.binomtest(slower, len(loud)).pvalue > 0.01
+
+
+def test_four_of_five_changes_of_the_smallest_size_promised_are_reported():
+    rng = random.Random(8)
+    noise = Noise(0.01, 1000, 0.0)
+    seen = compare([1e5] * 5, [1e5] * 5, noise=noise).smallest_seen
+    verdicts = [
+        verdict_of(around(1e5, 0.01, 5, rng), around(1e5 * (1 + seen), 0.01, 5, rng), noise=noise)
+        for _ in range(1000)
+    ]
+    assert 0.76 < verdicts.count("regressed") / 1000 < 0.84
+
+
+def test_correction_holds_back_a_single_lucky_series():
+    rng = random.Random(2)
+    null = [compare(around(1e5, 0.02, 5, rng), around(1e5, 0.02, 5, rng)) for _ in range(200)]
+    assert min(one.p_value for one in null) < 0.05
+    assert all(one.q_value >= one.comparison.p_value for one in judge(null))
+    assert not any(one.verdict in ("regressed", "improved") for one in judge(null))
+
+
+def test_noise_is_pooled_over_commits_and_ignores_their_levels():
+    groups = [[100.0, 102.0, 104.0], [1000.0, 1020.0, 1040.0]] * 3
+    found = noise_model(groups)
+    logs = [math.log(t) for t in groups[0]]
+    sd_log = math.sqrt(sum((x - fmean(logs)) ** 2 for x in logs) / 2)
+    assert found.degrees == 12
+    assert found.sd_log == pytest.approx(sd_log)
+    assert found.aa_95 <= math.log(104 / 100) + 1e-12
+
+
+def test_thin_noise_is_no_model():
+    assert noise_model([[100.0, 101.0]] * 9) is None
+    assert noise_model([[100.0, 101.0]] * 10) is not None
+    assert noise_model([[100.0]] * 50) is None
+
+
+@pytest.mark.parametrize("bad", [[], [0.0], [-1.0], [math.nan], [math.inf, 1.0]])
+def test_what_is_no_time_is_refused(bad):
+    with pytest.raises(ValueError):
+        compare(bad, [1e5])
+    with pytest.raises(ValueError):
+        compare([1e5], bad)
+
+
+def test_drift_of_a_missing_sentinel_is_none():
+    assert drift_of([], [100.0]) == Drift(0.0, 0.0)
+
+
+def test_mean_interval_agrees_with_scipy():
+    row = [100.0, 103.0, 101.0, 99.0]
+    logs = [math.log(t) for t in row]
+    low, high = stats.t.interval(0.95, 3, loc=fmean(logs), scale=stats.sem(logs))
+    assert mean_interval(row) == pytest.approx(
+        (math.exp(low), math.exp(fmean(logs)), math.exp(high))
+    )
+    assert mean_interval([7.0]) == pytest.approx((7.0, 7.0, 7.0))
+
+
+@given(SIDE, SIDE)
+def test_ratio_interval_of_swapped_sides_is_the_reciprocal(a, b):
+    there, back = ratio_interval(a, b), ratio_interval(b, a)
+    assert there.value == pytest.approx(1 / back.value)
+    assert there.low <= there.value <= there.high
+
+
+# Levels of a history
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_short_history_has_at_most_one_level(n):
+    found = find_levels([100e3 * (1 + i) for i in range(n)])
+    assert (len(found.levels), found.changes) == (min(n, 1), ())
+
+
+@pytest.mark.parametrize("series, expected", [
+    ([100e3] * 30, [[]]),
+    ([100e3] * 12 + [105e3] * 12, [[12]]),
+    ([100e3] * 12 + [105e3] + [100e3] * 12, [[]]),
+    ([100e3] * 20 + [130e3], [[]]),
+    ([100e3] * 10 + [110e3] * 10 + [100e3] * 10, [[10, 20]]),
+    ([100e3] * 10 + [100.032e3] * 10, [[]]),
+    ([100e3] * 10 + [90e3] * 3, [[10]]),
+    ([100e3] * 9 + [105e3] * 1 + [111e3] * 9, [[9], [10]]),
+], ids=["constant", "step", "spike", "last spike", "there and back", "one tick", "three at the end",
+        "two steps one commit apart"])  # fmt: skip
+def test_golden_series(series, expected):
+    assert changes(series) in expected
+
+
+def test_spike_is_an_outlier():
+    found = find_levels([100e3] * 12 + [120e3] + [100e3] * 12)
+    assert found.outliers == (12,)
+
+
+def test_zero_variance_stretch_before_a_noisy_step():
+    rng = random.Random(4)
+    assert changes([100e3] * 15 + around(106e3, 0.003, 15, rng)) == [15]
+
+
+def test_quantised_series_with_two_values_has_no_change():
+    rng = random.Random(6)
+    assert changes([rng.choice([2000.0, 2008.0]) for _ in range(40)]) == []
+
+
+def test_bimodal_series_has_no_change():
+    rng = random.Random(7)
+    mixed = [rng.choice([100e3, 102e3]) * math.exp(rng.gauss(0, 5e-4)) for _ in range(60)]
+    groups = [[rng.choice([100e3, 102e3]) for _ in range(3)] for _ in range(20)]
+    assert changes(mixed, noise_model(groups)) == []
+
+
+def test_slow_drift_is_seen_as_steps():
+    assert changes([100e3 * 1.004**i for i in range(30)])
+
+
+def test_change_says_how_large_it_is_and_how_sure():
+    rng = random.Random(9)
+    series = around(100e3, 0.003, 20, rng) + around(104e3, 0.003, 20, rng)
+    (change,) = find_levels(series, noise=Noise(0.003, 50, 0.008)).changes
+    assert change.low < math.log(1.04) < change.high
+    assert change.state == "confirmed"
+
+
+def test_change_that_came_back_is_reverted_and_a_fresh_one_is_new():
+    found = find_levels([100e3] * 10 + [110e3] * 10 + [100e3] * 4)
+    assert [change.state for change in found.changes] == ["reverted", "new"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -5.0])
+def test_history_with_a_value_that_is_no_time_is_refused(bad):
+    with pytest.raises(ValueError, match="finite"):
+        find_levels([100e3] * 5 + [bad])
+
+
+@given(st.integers(0, 50), st.floats(min_value=1e-3, max_value=1e3))
+def test_scale_does_not_move_changes(seed, scale):
+    rng = random.Random(seed)
+    series = around(100e3, 0.004, 12, rng) + around(104e3, 0.004, 12, rng)
+    assert changes([t * scale for t in series]) == changes(series)
+
+
+@given(st.integers(0, 50))
+def test_reversal_mirrors_changes(seed):
+    rng = random.Random(seed)
+    series = around(100e3, 0.003, 14, rng) + around(105e3, 0.003, 10, rng)
+    assert changes(series[::-1]) == [len(series) - i for i in reversed(changes(series))]
+
+
+def test_levels_cover_the_history_without_gaps():
+    found = find_levels([100e3] * 8 + [120e3] * 8 + [90e3] * 8)
+    assert [(level.start, level.stop) for level in found.levels] == [(0, 8), (8, 16), (16, 24)]
+    assert [level.time_ns for level in found.levels] == pytest.approx([100e3, 120e3, 90e3])
+
+
+def test_histories_without_a_change_raise_no_alarm():
+    rng = random.Random(12)
+    noise = Noise(0.005, 50, 0.014)
+    alarms = sum(bool(changes(around(1e5, 0.005, 30, rng), noise)) for _ in range(500))
+    assert alarms / 500 <= 0.02
+
+
+def test_costs_of_levels_are_those_of_ruptures():
+    import numpy as np
+    import ruptures
+
+    from collector.levels import AbsoluteCost, breaks
+
+    rng = random.Random(1)
+    series = around(1.0, 0.01, 15, rng) + around(1.05, 0.01, 15, rng)
+    column = np.array(series).reshape(-1, 1)
+    theirs = ruptures.Pelt(model="l1", min_size=3, jump=1).fit(column)
+    ours = AbsoluteCost().fit(column)
+    for start, end in [(0, 30), (3, 8), (10, 21), (5, 7)]:
+        assert ours.error(start, end) == pytest.approx(theirs.cost.error(start, end))
+    assert [*breaks(series, 0.05, 3), 30] == theirs.predict(pen=0.05)
