@@ -1,0 +1,173 @@
+"""What every op must keep; each op has its own file for its own mathematics."""
+
+import math
+import shutil
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from kernels.numerics import compare
+from kernels.registry import load_ops
+
+OPS = load_ops()
+IMPLEMENTATIONS = [(op, i) for op in OPS.values() for i in op.implementations]
+# Interpreted, one program a matrix takes a tenth of a second: larger batches run on GPUs alone.
+MOST_INTERPRETED = {("sinkhorn", "triton-global"): 5, ("sinkhorn", "triton-registers"): 5}
+
+
+@contextmanager
+def poisoned_memory():
+    """Give out new memory full of NaN, so that elements nobody writes are seen."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def drawn(op, workload, seed=0):
+    return op.make_inputs(workload, torch.Generator().manual_seed(seed), "cpu")
+
+
+def runs_here(op, implementation, workload):
+    most = MOST_INTERPRETED.get((op.name, implementation.name), math.inf)
+    return (
+        implementation.kind in ("eager", "triton")
+        and workload.sizes[op.axis] <= most
+        and implementation.unsupported(workload) is None
+    )
+
+
+def small(op):
+    return min(op.select("smoke"), key=lambda w: math.prod(w.sizes.values()))
+
+
+def cases():
+    for op, implementation in IMPLEMENTATIONS:
+        for workload in op.select("smoke", "edge"):
+            if runs_here(op, implementation, workload):
+                name = f"{op.name}-{implementation.name}-{workload.key}"
+                yield pytest.param(op, implementation, workload, id=name)
+
+
+def implementations(*kinds):
+    return [
+        pytest.param(op, i, id=f"{op.name}-{i.name}") for op, i in IMPLEMENTATIONS if i.kind in kinds
+    ]
+
+
+each_op = pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in OPS.values()])
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="torch.compile needs a compiler"
+)
+
+
+@pytest.mark.parametrize(("op", "implementation", "workload"), list(cases()))
+def test_result_is_within_its_bounds_and_inputs_stay(op, implementation, workload):
+    inputs = drawn(op, workload)
+    before = {name: tensor.clone() for name, tensor in inputs.items()}
+    with poisoned_memory():
+        outputs = implementation.build(inputs)()
+    assert compare(outputs, op.oracle(before), op.tolerance[workload.dtype]).bound_ratio <= 1
+    assert all(torch.equal(inputs[name], tensor) for name, tensor in before.items())
+
+
+@needs_compiler
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("op", "implementation"), implementations("compiled"))
+def test_compiled_result_is_within_its_bounds(op, implementation):
+    inputs = drawn(op, small(op))
+    outputs = implementation.build(inputs)()
+    tolerance = op.tolerance[small(op).dtype]
+    assert compare(outputs, op.oracle(inputs), tolerance).bound_ratio <= 1
+
+
+@pytest.mark.parametrize(("op", "implementation"), implementations("eager", "triton"))
+def test_same_inputs_give_the_same_bits(op, implementation):
+    thunk = implementation.build(drawn(op, small(op)))
+    first, second = thunk(), thunk()
+    assert torch.equal(first, second)
+    assert first.data_ptr() != second.data_ptr()
+
+
+@pytest.mark.parametrize(("op", "implementation"), implementations("eager", "triton"))
+def test_every_implementation_returns_the_dtype_of_the_baseline(op, implementation):
+    for workload in {w.dtype: w for w in op.select("smoke")}.values():
+        if runs_here(op, implementation, workload):
+            inputs = drawn(op, workload)
+            eager = next(i for i in op.implementations if i.kind == "eager")
+            assert implementation.build(inputs)().dtype == eager.build(inputs)().dtype
+
+
+@pytest.mark.parametrize(("op", "implementation"), implementations("triton"))
+def test_triton_implementation_names_its_kernels(op, implementation):
+    assert implementation.kernels()
+    assert all(hasattr(kernel, "arg_names") for kernel in implementation.kernels())
+
+
+@each_op
+def test_a_wrong_result_is_outside_the_bounds(op):
+    inputs = drawn(op, small(op))
+    truth = op.oracle(inputs)
+    tolerance = op.tolerance[small(op).dtype]
+    assert compare(truth * 1.02, truth, tolerance).bound_ratio > 1
+    assert compare(truth.roll(1, dims=0), truth, tolerance).bound_ratio > 1
+
+
+@each_op
+def test_inputs_depend_on_the_seed_alone_and_are_not_zero(op):
+    for workload in op.select("smoke"):
+        first, again, other = (drawn(op, workload, seed) for seed in (1, 1, 2))
+        assert all(torch.equal(first[name], again[name]) for name in first)
+        assert any(not torch.equal(first[name], other[name]) for name in first)
+        assert all(tensor.count_nonzero() for tensor in first.values())
+
+
+@each_op
+def test_minimal_bytes_are_at_least_inputs_and_outputs(op):
+    for workload in op.select("smoke", "edge"):
+        inputs = drawn(op, workload)
+        outputs = next(i for i in op.implementations if i.kind == "eager").build(inputs)()
+        tensors = [*(t for t in inputs.values() if t.dim()), outputs]
+        assert op.cost(workload, "forward").minimal_bytes >= sum(t.nbytes for t in tensors)
+
+
+@each_op
+def test_cost_grows_along_the_axis(op):
+    curves = {}
+    for workload in op.workloads:
+        rest = tuple((k, v) for k, v in workload.sizes.items() if k != op.axis)
+        curves.setdefault((workload.dtype, rest), []).append(workload)
+    for curve in curves.values():
+        curve.sort(key=lambda w: w.sizes[op.axis])
+        costs = [op.cost(w, "forward") for w in curve]
+        for field in ("flops", "minimal_bytes", "special_ops"):
+            counts = [getattr(c, field) for c in costs]
+            assert counts == sorted(counts)
+            assert all(isinstance(count, int) and count >= 0 for count in counts)
+
+
+@each_op
+def test_modelled_traffic_is_at_least_minimal(op):
+    for implementation in op.implementations:
+        for workload in op.workloads:
+            if implementation.traffic_bytes is not None:
+                minimal = op.cost(workload, "forward").minimal_bytes
+                assert implementation.traffic_bytes(workload) >= minimal
+
+
+@each_op
+def test_default_workloads_make_a_curve(op):
+    points = {w.sizes[op.axis] for w in op.select("default")}
+    assert len(points) >= 5
+
+
+def test_importing_and_building_leave_torch_as_it_was():
+    before = torch.get_float32_matmul_precision(), torch.is_grad_enabled()
+    for op, implementation in IMPLEMENTATIONS:
+        if implementation.kind in ("eager", "triton"):
+            implementation.build(drawn(op, small(op)))()
+    assert (torch.get_float32_matmul_precision(), torch.is_grad_enabled()) == before
+    assert before == ("highest", True)
