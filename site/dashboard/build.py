@@ -10,12 +10,15 @@ from jinja2 import Environment
 
 from dashboard import pages
 from dashboard.book import Book, make_book
+from dashboard.changes import change_pages
 from dashboard.environment import environment
+from dashboard.facts import data, device_pages, health
 from dashboard.history import load_history
 from dashboard.links import Links
 from dashboard.model import History
 from dashboard.op_page import op_files
 from dashboard.plotly_js import find_bundle
+from dashboard.regressions import commit_tables
 
 File = tuple[str, bytes]
 MANIFEST = ".almanac-files"
@@ -57,7 +60,14 @@ def render(
 
 
 def _files(book: Book) -> Iterator[File]:
-    yield from pages.files(book)
+    tables = commit_tables(book.history)
+    yield from pages.home(book, tables)
+    yield from pages.kernels(book)
+    yield from pages.roofline(book)
+    yield from change_pages(book, tables)
+    yield from device_pages(book)
+    yield from health(book, tables)
+    yield from data(book)
     for op in book.history.ops.values():
         yield from op_files(book, op)
 

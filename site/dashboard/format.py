@@ -127,4 +127,4 @@ def title_text(text: str) -> str:
 
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 or noun.endswith('s') else 's'}"

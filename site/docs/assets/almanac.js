@@ -115,13 +115,15 @@
     start() {
       for (const name of this.names()) this.defaults.set(name, this.read(name));
       const wrong = this.restore(new URLSearchParams(location.search));
-      this.form.addEventListener("change", () => this.changed());
+      for (const field of this.form.elements) {
+        field.addEventListener("change", () => this.changed(field.name));
+      }
       this.form.addEventListener("submit", (event) => event.preventDefault());
       addEventListener("popstate", () => {
         this.tell(this.restore(new URLSearchParams(location.search)));
         this.refresh();
       });
-      if (wrong.length || location.search) this.refresh().then(() => this.tell(wrong));
+      if (location.search) this.refresh().then(() => wrong.length && this.tell(wrong));
     }
 
     names() {
@@ -131,7 +133,8 @@
     read(name) {
       const field = this.form.elements.namedItem(name);
       if (field instanceof HTMLSelectElement) return field.value;
-      const boxes = [...this.form.querySelectorAll(`[name="${CSS.escape(name)}"]`)];
+      if (field instanceof HTMLInputElement && field.type === "hidden") return field.value;
+      const boxes = [...this.form.elements].filter((box) => box.name === name);
       return boxes.filter((box) => box.checked).map((box) => box.value).join("~");
     }
 
@@ -142,7 +145,8 @@
         if (known) field.value = value;
         return known;
       }
-      const boxes = [...this.form.querySelectorAll(`[name="${CSS.escape(name)}"]`)];
+      if (field instanceof HTMLInputElement && field.type === "hidden") return field.value === value;
+      const boxes = [...this.form.elements].filter((box) => box.name === name);
       const wanted = value === "" ? [] : value.split("~");
       if (!wanted.every((item) => boxes.some((box) => box.value === item))) return false;
       for (const box of boxes) box.checked = wanted.includes(box.value);
@@ -159,7 +163,14 @@
       return wrong;
     }
 
-    changed() {
+    changed(name) {
+      this.last = name;
+      this.tell([]);
+      this.save();
+      this.refresh();
+    }
+
+    save() {
       const query = new URLSearchParams();
       for (const [name, value] of this.defaults) {
         if (this.read(name) !== value) query.set(name, this.read(name));
@@ -167,8 +178,6 @@
       const text = query.toString();
       const address = location.pathname + (text ? `?${text}` : "") + location.hash;
       history.replaceState(history.state, "", address);
-      this.tell([]);
-      this.refresh();
     }
 
     tell(wrong, message) {
@@ -184,51 +193,79 @@
     // Views: the same page for another device, type, timer ...
 
     async refresh() {
-      const view = this.index.fields.map((name) => this.read(name)).join("|") || this.index.default;
       this.mode();
+      const view = this.nearest();
       if (view !== this.view) {
-        if (!(view in this.index.views)) {
-          this.root.classList.add("ka-nothing");
-          this.tell([], "Nothing was measured for this choice. What is shown below is empty.");
-          return;
-        }
         await load(this.url(this.index.views[view][0]));
         this.view = view;
         this.figures = {};
         this.fill();
       }
-      this.root.classList.remove("ka-nothing");
+      this.hide();
       await Promise.all([...this.visible].map((chart) => this.draw(chart)));
+    }
+
+    /** The view that the controls ask for; where it was not measured, the one most like it. */
+    nearest() {
+      const { fields, views } = this.index;
+      if (!fields.length) return this.view;
+      const asked = fields.map((name) => this.read(name));
+      if (asked.join("|") in views) return asked.join("|");
+      const kept = fields.indexOf(this.last);
+      const score = (key) => key.split("|").reduce((sum, value, place) =>
+        sum + (value === asked[place] ? (place === kept ? 100 : 1) : 0), 0);
+      const best = Object.keys(views).reduce((a, b) => (score(b) > score(a) ? b : a));
+      const moved = [];
+      best.split("|").forEach((value, place) => {
+        if (value === asked[place]) return;
+        moved.push(`${asked[place]} (shown: ${value})`);
+        this.write(fields[place], value);
+      });
+      this.save();
+      this.tell([], `Not measured for this choice: ${moved.join(", ")}.`);
+      return best;
     }
 
     url(name) {
       return new URL(`data/${name}.js`, scriptUrl).href;
     }
 
-    shard(place) {
-      return shards[(this.index.views[this.view] || [])[place]] || null;
+    shards() {
+      return (this.index.views[this.view] || []).map((name) => shards[name]).filter(Boolean);
     }
 
     fill() {
-      const slots = this.shard(0).slots;
+      const { slots, charts } = this.shards()[0];
       for (const element of this.root.querySelectorAll("[data-slot]")) {
-        Plotly_purge(element);
         element.innerHTML = slots[element.dataset.slot] || "";
       }
+      for (const chart of this.root.querySelectorAll("[data-chart]")) {
+        this.replace(chart, chart.dataset.chart, charts[chart.dataset.chart]);
+      }
       Tables.prepare(this.root);
+    }
+
+    replace(chart, key, entry) {
+      const live = chart.querySelector(".ka-live");
+      if (live && live.data) Plotly.purge(live);
+      chart.classList.remove("ka-drawn");
+      chart.dataset.shown = key;
+      if (entry) chart.innerHTML = entry.html;
       this.hide();
-      this.observe();
     }
 
     mode() {
-      const metric = this.form && this.form.querySelector('[name="m"]') ? this.read("m") : null;
-      if (metric) this.root.dataset.metric = metric;
-      this.hide();
+      const metric = this.field("m") ? this.read("m") : null;
+      const box = this.root.querySelector("[data-metric]");
+      if (box && metric) box.dataset.metric = metric;
+    }
+
+    field(name) {
+      return this.form ? this.form.elements.namedItem(name) : null;
     }
 
     hidden() {
-      if (!this.form) return new Set();
-      const boxes = [...this.form.querySelectorAll('[name="s"]')];
+      const boxes = this.form ? [...this.form.elements].filter((box) => box.name === "s") : [];
       return new Set(boxes.filter((box) => !box.checked).map((box) => box.value));
     }
 
@@ -241,18 +278,18 @@
 
     /** The variant of a chart that the controls ask for, for example another baseline. */
     key(chart) {
-      const name = chart.dataset.chart;
-      const variant = chart.dataset.variant && this.form ? this.read(chart.dataset.variant) : "";
-      return variant && variant !== this.defaults.get(chart.dataset.variant)
-        ? `${name}:${variant}` : name;
+      const { chart: name, variant } = chart.dataset;
+      if (!variant || !this.field(variant)) return name;
+      const value = this.read(variant);
+      return value === this.defaults.get(variant) ? name : `${name}:${value}`;
     }
 
-    async figure(key) {
-      if (this.figures[key]) return this.figures[key];
-      const names = this.index.views[this.view] || [];
-      for (const [place, name] of names.entries()) {
+    /** Find a chart in the page itself, in the shards that came, or in those still to come. */
+    async entry(key, shown) {
+      if (key === shown && this.figures[key]) return { figure: this.figures[key] };
+      for (const name of this.index.views[this.view] || []) {
         await load(this.url(name));
-        const found = this.shard(place).figures[key];
+        const found = shards[name].charts[key];
         if (found) return found;
       }
       return null;
@@ -268,22 +305,28 @@
           this.draw(target);
         }
       }, { rootMargin: "200px" });
-      for (const chart of this.visible) if (!chart.isConnected) this.visible.delete(chart);
       for (const chart of this.root.querySelectorAll("[data-chart]")) this.near.observe(chart);
     }
 
     async draw(chart) {
-      const live = chart.querySelector(".ka-live");
-      if (!live || !chart.isConnected || !chart.clientWidth) return;
+      if (!chart.isConnected || !chart.clientWidth) return;
       const turn = (chart.turn = (chart.turn || 0) + 1);
       try {
-        const [figure] = await Promise.all([this.figure(this.key(chart)), plotly(this.root)]);
-        if (!figure || turn !== chart.turn) return;
-        const linear = this.form && this.form.querySelector('[name="y"]') && this.read("y") === "lin";
-        const options = { hidden: this.hidden(), linear };
+        const shown = chart.dataset.shown || chart.dataset.chart;
+        let key = this.key(chart);
+        let [entry] = await Promise.all([this.entry(key, shown), plotly(this.root)]);
+        if (!entry) {
+          this.tell([], "Not measured for this choice; the chart shows what was.");
+          key = chart.dataset.chart;
+          entry = await this.entry(key, shown);
+        }
+        if (!entry || turn !== chart.turn) return;
+        if (key !== shown && entry.html) this.replace(chart, key, entry);
+        const linear = this.field("y") && this.read("y") === "lin";
+        const live = chart.querySelector(".ka-live");
+        const { data, layout } = figureFor(entry.figure, live, { hidden: this.hidden(), linear });
+        await Plotly.react(live, data, layout, CONFIG);
         chart.classList.add("ka-drawn");
-        const { data, layout } = figureFor(figure, live, options);
-        await Plotly.react(live, data, layout, { ...CONFIG, staticPlot: false });
         describe(live, chart);
         this.sizes.observe(live.parentElement);
       } catch (error) {
@@ -308,12 +351,8 @@
     }
   }
 
-  function Plotly_purge(element) {
-    for (const live of element.querySelectorAll(".ka-live")) if (live.data) Plotly.purge(live);
-  }
-
   async function plotly(root) {
-    if (!window.Plotly) await load(new URL(root.dataset.plotly, scriptUrl).href);
+    if (!window.Plotly) await load(new URL(root.dataset.plotly, location.href).href);
     return window.Plotly;
   }
 

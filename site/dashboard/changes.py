@@ -1,0 +1,179 @@
+"""The pages of what changed: regressions with a feed, and a table for each commit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dashboard import format as words
+from dashboard.book import Book
+from dashboard.model import Commit, SeriesKey
+from dashboard.op_page import op_path
+from dashboard.regressions import CommitTable, Row, left_out_runs, series_levels
+
+File = tuple[str, bytes]
+COMMIT_PAGES = 50
+FEED_ENTRIES = 50
+CHANGES = ("broken", "regressed", "improved", "same-code")
+ORDER = (*CHANGES, "incomparable", "missing", "new", "inconclusive", "unmeasured", "unchanged")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one series at one commit."""
+
+    table: CommitTable
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of level in the history of a series."""
+
+    key: SeriesKey
+    commit: str
+    before_ns: float
+    after_ns: float
+    log_ratio: float
+    low: float
+    high: float
+    state: str
+
+
+def commit_path(commit: Commit) -> str:
+    """Return where the page of a commit is."""
+    return f"commits/{commit.sha[:12]}.md"
+
+
+def sizes_text(key: SeriesKey) -> str:
+    """Write the sizes and type of a series."""
+    return ", ".join([*(f"{name} {words.binary(size)}" for name, size in key.sizes), key.dtype])
+
+
+def change_pages(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
+    """Return regressions, feed, list of commits and a page for each recent or changed commit."""
+    changes = [Change(table, row) for table in tables for row in table.rows if row.verdict in CHANGES]
+    paged = _paged(book, tables)
+    yield _regressions(book, tables, changes, paged)
+    yield "regressions/feed.xml", _feed(book, changes, paged)
+    yield _commits(book, tables, paged)
+    for commit in paged:
+        here = [table for table in tables if table.after.sha == commit.sha]
+        yield _commit(book, commit, here)
+
+
+def _paged(book: Book, tables: tuple[CommitTable, ...]) -> list[Commit]:
+    """Return the commits that have a page: the last ones, and those that changed something."""
+    recent = {commit.sha for commit in book.history.commits[-COMMIT_PAGES:]}
+    changed = {t.after.sha for t in tables if set(t.counts) & {"broken", "regressed", "improved"}}
+    return [c for c in book.history.commits if c.sha in recent | changed]
+
+
+def _regressions(
+    book: Book, tables: Sequence[CommitTable], changes: list[Change], paged: list[Commit]
+) -> File:
+    return book.write(
+        "regressions.md",
+        "regressions.md.j2",
+        "Regressions",
+        tables=tables,
+        changes=changes,
+        steps=_steps(book),
+        paged={commit.sha for commit in paged},
+        sizes_text=sizes_text,
+        op_path=op_path,
+        commit_path=commit_path,
+        left_out=left_out_runs(book.history),
+        verdicts=[v for v in CHANGES if any(c.row.verdict == v for c in changes)],
+        ops=sorted({c.row.key.op for c in changes}),
+        devices=sorted({c.row.key.device for c in changes}),
+    )
+
+
+def _steps(book: Book) -> list[Step]:
+    """Return the changes of level that the histories show, the largest first."""
+    found = []
+    for key, epochs in series_levels(book.history).items():
+        for epoch in epochs:
+            for place, change in enumerate(epoch.levels.changes):
+                before, after = epoch.levels.levels[place : place + 2]
+                commit = epoch.points[change.index].commit or ""
+                found.append(
+                    Step(
+                        key, commit, before.time_ns, after.time_ns, change.log_ratio,
+                        change.low, change.high, change.state,
+                    )  # fmt: skip
+                )
+    return sorted(found, key=lambda step: -abs(step.log_ratio))
+
+
+def _commits(book: Book, tables: Sequence[CommitTable], paged: list[Commit]) -> File:
+    by_commit: dict[str, list[CommitTable]] = {}
+    for table in tables:
+        by_commit.setdefault(table.after.sha, []).append(table)
+    runs: dict[str, int] = {}
+    for run in book.history.runs.values():
+        runs[run.source.commit or ""] = runs.get(run.source.commit or "", 0) + 1
+    return book.write(
+        "commits/index.md",
+        "commits.md.j2",
+        "Commits",
+        commits=list(reversed(book.history.commits)),
+        tables=by_commit,
+        runs=runs,
+        paged={commit.sha for commit in paged},
+        commit_path=commit_path,
+        left_out=left_out_runs(book.history),
+    )
+
+
+def _commit(book: Book, commit: Commit, tables: list[CommitTable]) -> File:
+    return book.write(
+        commit_path(commit),
+        "commit.md.j2",
+        f"Commit {commit.sha[:8]}",
+        searchable=False,
+        commit=commit,
+        tables=[(table, sorted(table.rows, key=_rank)) for table in tables],
+        runs=[run for run in book.history.runs.values() if run.source.commit == commit.sha],
+        sizes_text=sizes_text,
+        op_path=op_path,
+        changes=CHANGES,
+        drifts=_drifts,
+    )
+
+
+def _rank(row: Row) -> tuple[int, float, SeriesKey]:
+    judged = row.judgement
+    return ORDER.index(row.verdict), -abs(judged.comparison.log_ratio) if judged else 0.0, row.key
+
+
+def _drifts(table: CommitTable) -> list[tuple[str, str]]:
+    pairs = sorted(table.drifts.items())
+    return [(name, words.change(drift.log_ratio)) for name, drift in pairs]
+
+
+def _feed(book: Book, changes: list[Change], paged: list[Commit]) -> bytes:
+    """Return an Atom feed of commits that made something slower, faster or wrong."""
+    entries = []
+    for commit in reversed(paged):
+        here = [change.row for change in changes if change.table.after.sha == commit.sha]
+        if here and len(entries) < FEED_ENTRIES:
+            entries.append((commit, here))
+    updated = max((run.started_at for run in book.history.runs.values()), default="1970-01-01T00:00:00Z")
+    template = book.environment.get_template("feed.xml.j2")
+    site = book.site_url.rstrip("/") + "/" if book.site_url else ""
+    text = template.render(
+        entries=entries,
+        updated=updated,
+        site=site,
+        address=lambda commit: site + book.links.address(commit_path(commit)),
+        sizes_text=sizes_text,
+        worst=lambda rows: max(rows, key=_size_of_change),
+    )
+    return text.encode()
+
+
+def _size_of_change(row: Row) -> float:
+    return abs(row.judgement.comparison.log_ratio) if row.judgement else math.inf

@@ -1,0 +1,198 @@
+"""The pages of facts: devices, health, data, and the data themselves as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collector.record import schema
+from dashboard import format as words
+from dashboard.book import Book
+from dashboard.drawing import compact
+from dashboard.figures import status_words
+from dashboard.model import Ceilings, Device, Point, RunInfo
+from dashboard.op_page import op_path
+from dashboard.regressions import CommitTable, left_out_runs
+from dashboard.rows import Row, rows
+from dashboard.views import Curves
+
+File = tuple[str, bytes]
+RUNS_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One measured limit of a device, with the sentinel that measured it."""
+
+    name: str
+    value: str
+    sentinel: str
+    meaning: str
+
+
+def device_path(slug: str) -> str:
+    """Return where the page of a device is."""
+    return f"devices/{slug}.md"
+
+
+def device_pages(book: Book) -> Iterator[File]:
+    """Return the list of devices and a page for each."""
+    runs = {slug: _runs_of(book, slug) for slug in book.history.devices}
+    yield book.write(
+        "devices/index.md",
+        "devices.md.j2",
+        "Devices",
+        devices=[(d, runs[slug], device_path(slug)) for slug, d in book.history.devices.items()],
+        ceilings=lambda run: book.history.ceilings.get(run.run_id),
+    )
+    for slug, device in book.history.devices.items():
+        yield _device(book, device, runs[slug])
+
+
+def _runs_of(book: Book, slug: str) -> list[RunInfo]:
+    """Return the runs of a device, newest first."""
+    runs = [run for run in book.history.runs.values() if run.device.slug == slug]
+    return sorted(runs, key=lambda run: (run.started_at, run.run_id), reverse=True)
+
+
+def _device(book: Book, device: Device, runs: list[RunInfo]) -> File:
+    measured = next((run for run in runs if _facts_of(book, run)), None)
+    return book.write(
+        device_path(device.slug),
+        "device.md.j2",
+        device.name,
+        device=device,
+        runs=runs[:RUNS_SHOWN],
+        latest=runs[0],
+        facts=_facts_of(book, measured) if measured else [],
+        measured=measured,
+        sentinels=book.history.sentinels.get(measured.run_id, ()) if measured else (),
+        ceilings=lambda run: book.history.ceilings.get(run.run_id),
+    )
+
+
+def _facts_of(book: Book, run: RunInfo) -> list[Fact]:
+    ceilings = book.history.ceilings.get(run.run_id)
+    return [fact for fact in facts(ceilings) if fact.value != words.NONE] if ceilings else []
+
+
+def facts(ceilings: Ceilings) -> list[Fact]:
+    """Return the measured limits in words."""
+    c = ceilings
+    rates = [
+        Fact("memory, copy", words.rate(c.copy_bytes_per_s, "B/s"), "copy", "read and written bytes; the memory roof"),
+        Fact("memory, read", words.rate(c.read_bytes_per_s, "B/s"), "read", "read bytes alone"),
+        Fact("memory, write", words.rate(c.write_bytes_per_s, "B/s"), "write", "written bytes alone"),
+        Fact("L2, copy", words.rate(c.l2_bytes_per_s, "B/s"), "l2-copy", "the roof of hot cases that fit"),
+        Fact("fp32", words.rate(c.fp32_flops_per_s, "FLOP/s"), "fma-fp32", "fused multiply-adds, two operations each"),
+        Fact("special functions", words.rate(c.special_ops_per_s, "op/s"), "special", "reciprocals, roots, exponentials"),
+    ]  # fmt: skip
+    rates += [
+        Fact(f"{pipe}, matrix product", words.rate(rate, "FLOP/s"), f"gemm-{pipe}", "large GEMM, random inputs")
+        for pipe, rate in sorted(c.gemm_flops_per_s.items())
+    ]  # fmt: skip
+    return rates + [
+        Fact("floor, graph", words.duration(c.floor_graph_ns, 3), "empty", "an empty kernel in a graph"),
+        Fact("floor, call", words.duration(c.floor_call_ns, 3), "empty-call", "an empty kernel called from Python"),
+        Fact("floor, submit", words.duration(c.floor_submit_ns, 3), "empty-submit", "enqueueing an empty kernel"),
+    ]  # fmt: skip
+
+
+# Health -----------------------------------------------------------------------------------------
+
+
+def health(book: Book, tables: Sequence[CommitTable]) -> Iterator[File]:
+    """Say what is wrong or missing, and how much the alarms can be trusted."""
+    verdicts: Counter[str] = Counter()
+    for table in tables:
+        verdicts.update(table.counts)
+    yield book.write(
+        "health.md",
+        "health.md.j2",
+        "Health",
+        searchable=False,
+        problems=book.history.problems,
+        devices=[(d, _runs_of(book, slug)) for slug, d in book.history.devices.items()],
+        coverage=_coverage(book),
+        failures=_failures(book),
+        open_runs=[r for r in book.history.runs.values() if not r.end or r.end.outcome != "complete"],
+        left_out=left_out_runs(book.history),
+        verdicts=verdicts,
+        flags=_flags(book),
+        op_path=op_path,
+    )
+
+
+def _latest(book: Book) -> Iterator[tuple[Curves, str, int, Point]]:
+    for views in book.views.values():
+        for curves in views.values():
+            for name in curves.names:
+                for size, point in sorted(curves.points[name].items()):
+                    yield curves, name, size, point
+
+
+def _coverage(book: Book) -> list[tuple[str, str, Counter[str]]]:
+    """Count the statuses of each op and implementation in the runs that are shown."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for curves, name, _, point in _latest(book):
+        found.setdefault((curves.op.name, name), Counter())[point.status] += 1
+    return [(op, name, counts) for (op, name), counts in found.items()]
+
+
+def _failures(book: Book) -> list[tuple[str, str, str, list[str]]]:
+    """Group the cases without a time by op, implementation and reason."""
+    found: dict[tuple[str, str, str], dict[str, None]] = {}
+    for curves, name, size, point in _latest(book):
+        if point.median_ns is None:
+            where = found.setdefault((curves.op.name, name, status_words(point)), {})
+            where[f"{curves.op.axis} {words.binary(size)}"] = None
+    return [(*key, list(sizes)) for key, sizes in found.items()]
+
+
+def _flags(book: Book) -> list[tuple[str, int, list[str]]]:
+    """Return each flag with its number of cases and some of them."""
+    found: dict[str, list[str]] = {}
+    for curves in (c for views in book.views.values() for c in views.values()):
+        for row in rows(book.scene(curves)):
+            for flag in row.flags:
+                text = f"{row.key.op} {row.key.implementation} {curves.op.axis} {words.binary(row.size)}"
+                found.setdefault(flag, []).append(f"{text} {row.key.timer} {row.key.cache}")
+    return [(flag, len(cases), cases[:5]) for flag, cases in sorted(found.items())]
+
+
+# Data -------------------------------------------------------------------------------------------
+
+
+def data(book: Book) -> Iterator[File]:
+    """Return the download page, the newest numbers as JSON, and the schema of the records."""
+    names = []
+    for op, views in book.views.items():
+        values = [_json(row) for c in views.values() for row in rows(book.scene(c))]
+        name = f"data/{words.slug(op)}.json"
+        content = compact({"op": op, "cases": values}) + "\n"
+        names.append((op, name, len(values), len(content)))
+        yield name, content.encode()
+    yield "data/record.v1.schema.json", (json.dumps(schema(), indent=1) + "\n").encode()
+    runs = sorted(book.history.runs.values(), key=lambda run: run.started_at, reverse=True)
+    yield book.write("data.md", "data.md.j2", "Data", names=names, runs=runs)
+
+
+def _json(row: Row) -> dict[str, Any]:
+    point, key = row.point, row.key
+    return {
+        "device": key.device, "op": key.op, "implementation": key.implementation,
+        "mode": key.mode, "sizes": dict(key.sizes), "dtype": key.dtype, "timer": key.timer,
+        "cache": key.cache, "status": point.status, "reason": point.reason,
+        "median_ns": point.median_ns, "ci_low_ns": point.ci_low_ns,
+        "ci_high_ns": point.ci_high_ns, "q01_ns": point.q01_ns, "q99_ns": point.q99_ns,
+        "replicates": len(point.medians_ns), "samples": point.samples,
+        "gb_per_s": row.gb_per_s, "tflop_per_s": row.tflop_per_s,
+        "regime": row.roof.regime if row.roof else None,
+        "fraction_of_roof": row.roof.fraction if row.roof else None,
+        "speed_up": row.ratio.value if row.ratio else None,
+        "flags": list(row.flags), "commit": point.commit, "run_id": point.run_id,
+        "record": f"data/{point.location}",
+    }  # fmt: skip
