@@ -139,17 +139,20 @@ def build(bench: Bench, op: Op, job: plan.Job) -> Built:
     del outputs
     if not verdict.right:
         raise RefusedError(verdict)
+    with bench.channel.spent("warm"):
+        call_ns = 0.0 if job.check else bench.clock.estimate_ns(thunk)
+        peak_memory_bytes = peak_memory(bench, thunk)
     return Built(
         op=op,
         implementation=implementation,
         job=job,
         thunk=thunk,
-        call_ns=0 if job.check else bench.clock.estimate_ns(thunk),
+        call_ns=call_ns,
         set_bytes=set_bytes,
         verdict=verdict,
         compile_seconds=round(seconds, 3),
         code=compiled_code(bench, implementation, thunk),
-        peak_memory_bytes=peak_memory(bench, thunk),
+        peak_memory_bytes=peak_memory_bytes,
     )
 
 
@@ -184,13 +187,17 @@ def graphs() -> int:
 def time_series(bench: Bench, built: Built, method: Method) -> tuple[Timing, str]:
     """Time one series and check its outputs again; returns the timing and what was checked."""
     before = graphs()
+    checked = "before-and-after"
     if method.timer == "graph":
-        timing, checked = time_graph(bench, built, method), "before-and-after"
+        timing = time_graph(bench, built, method)
     elif method.timer == "call":
-        timing, checked = bench.clock.call(method, built.thunk), "before-and-after"
+        with bench.channel.spent("time"):
+            timing = bench.clock.call(method, built.thunk)
         recheck(bench, built, [built.thunk()], 1)
     else:
-        timing, checked = bench.clock.submit(method, built.thunk), "before"
+        checked = "before"
+        with bench.channel.spent("time"):
+            timing = bench.clock.submit(method, built.thunk)
     if graphs() != before:
         raise ContaminatedError("torch.compile recompiled in the timed part")
     return timing, checked
@@ -200,10 +207,8 @@ def time_graph(bench: Bench, built: Built, method: Method) -> Timing:
     """Time the replay of a graph, then poison all its outputs, replay and check each."""
     planned = bench.clock.plan(method, built.set_bytes, built.call_ns)
     sets = bench.prepare(built.op, built.job.workload, planned.sets)
-    thunks = [built.thunk, *(built.implementation.build(inputs) for inputs in sets[1:])]
-    if planned.sets > 1:
-        thunks[1]()
     with bench.channel.spent("time"):
+        thunks = [built.thunk, *(built.implementation.build(inputs) for inputs in sets[1:])]
         timing, graph, outputs = bench.clock.graph(method, thunks, planned)
     correctness.poison(outputs)
     graph.replay()

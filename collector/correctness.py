@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from kernels.numerics import Errors, compare
 
 from collector.record import Correctness
+from kernels.numerics import Errors, compare
 from kernels.spec import Op, Tolerance
 
 if TYPE_CHECKING:

@@ -56,9 +56,8 @@ def cuda_device() -> Device:
     """Describe the current CUDA device."""
     import torch
 
-    index = torch.cuda.current_device()
-    seen = torch.cuda.get_device_properties(index)
-    nvml = Nvml.open(str(seen.uuid))
+    seen = torch.cuda.get_device_properties(torch.cuda.current_device())
+    nvml = Nvml.current()
     return Device(
         slug=slugify(seen.name),
         kind="cuda",
@@ -111,17 +110,20 @@ class Nvml:
     """Read a card through NVML; every reading is None where the driver refuses it."""
 
     def __init__(self, handle: Any, library: Any) -> None:
-        """Keep the handle and the library; use `open`."""
+        """Keep the handle and the library; use `current`."""
         self._handle = handle
         self._nvml = library
 
     @classmethod
-    def open(cls, uuid: str) -> Nvml:
-        """Open the card of that UUID; without NVML all readings are None."""
+    def current(cls) -> Nvml:
+        """Open the card that torch uses; without NVML all readings are None."""
+        import torch
+
         try:
             import pynvml
         except ImportError:
             return cls(None, None)
+        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
         try:
             pynvml.nvmlInit()
             name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"

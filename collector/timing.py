@@ -114,10 +114,14 @@ class Timing:
         )
 
     def unsteady(self) -> bool:
-        """Tell whether the first and the last third differ by more than 1 %."""
+        """Tell whether the first and last third lie apart, by more than 1 % and their spread."""
         third = max(len(self.samples_ns) // 3, 1)
-        first = statistics.median(self.samples_ns[:third])
-        return abs(statistics.median(self.samples_ns[-third:]) / first - 1) > 0.01
+        first, last = sorted(self.samples_ns[:third]), sorted(self.samples_ns[-third:])
+        moved = abs(statistics.median(last) / statistics.median(first) - 1)
+        apart = quantile(first, 0.9) < quantile(last, 0.1) or quantile(last, 0.9) < quantile(
+            first, 0.1
+        )
+        return moved > 0.01 and apart
 
 
 def seven(value: float) -> float:
@@ -194,19 +198,19 @@ class Clock:
 
     def estimate_ns(self, thunk: Thunk) -> float:
         """Return roughly the device time of one call; wall time on a CPU."""
-        if not self.cuda:
-            return min(self._wall(thunk, 1) for _ in range(2))
-        if self._wall(thunk, 1) > 20_000_000:
-            return float(self._wall(thunk, 1))
-        graph, outputs = self.capture([thunk], 5)
-        graph.replay()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
+        wall_ns = float(self._wall(thunk, 1))
+        if not self.cuda or wall_ns > 20_000_000:
+            return wall_ns
+        call_ns = self._device_ns(thunk, 5)
+        return self._device_ns(thunk, 100) if call_ns < 100_000 else call_ns
+
+    def _device_ns(self, thunk: Thunk, calls: int) -> float:
+        """Return the device time of one call in a graph of that many, roughly."""
+        graph, outputs = self.capture([thunk], calls)
+        self._replays(graph, False, 2)
+        total_ns = self._replays(graph, False, 1)[0]
         del outputs
-        return max(float(start.elapsed_time(end)) * 1e6 / 5, 200.0)
+        return max(total_ns / calls, 200.0)
 
     def plan(self, method: Method, set_bytes: int, call_ns: float) -> Rotation:
         """Plan the samples of a series; see `rotation`."""
@@ -250,8 +254,12 @@ class Clock:
         calls = calls_of_wall(method, self._wall(thunk, 1))
         return self._host(method, calls, lambda: self._wall(thunk, calls))
 
-    def submit(self, method: Method, thunk: Thunk, calls: int = 4) -> Timing:
-        """Time what the host needs to enqueue calls, with an empty queue before each sample."""
+    def submit(self, method: Method, thunk: Thunk) -> Timing:
+        """Time what the host needs to enqueue calls, with an empty queue before each sample.
+
+        Few calls a sample: a full queue would make the host wait for the device.
+        """
+        calls = 4 if self._wall(thunk, 1) < method.target_ns else 1
         return self._host(method, calls, lambda: self._submit(thunk, calls))
 
     def _host(self, method: Method, calls: int, once: Callable[[], int]) -> Timing:
@@ -262,7 +270,11 @@ class Clock:
             self.watch.sample()
             return [once() for _ in range(count)]
 
-        samples, stopped = sample(method, block)
+        gc.disable()
+        try:
+            samples, stopped = sample(method, block)
+        finally:
+            gc.enable()
         return Timing(samples, calls, 1, stopped)
 
     def _wall(self, thunk: Thunk, calls: int) -> int:

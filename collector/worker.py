@@ -119,6 +119,9 @@ def first_line(error: BaseException) -> str:
 def send_timed(bench: Bench, built: Built, series: plan.Series) -> None:
     """Time one series and send its line; what the lines of a job share is in its first one."""
     method = Method(*series)
+    if series == ("graph", "hot") and built.set_bytes > bench.clock.l2_bytes:
+        reason = "one set is larger than the cache: nothing of it stays hot"
+        return send_failures(bench, built.op, built.job, [series], "skipped", reason)
     timing, checked = time_series(bench, built, method)
     flags = ["unsteady"] if timing.unsteady() else []
     send_measurement(
@@ -272,7 +275,7 @@ def job_of(row: dict[str, Any]) -> plan.Job:
 def work(task: dict[str, Any], channel: Channel) -> None:
     """Run all steps of a task: jobs and sentinels, in their order."""
     where = "cuda" if task["device"] == "cuda" else "cpu"
-    nvml = device.Nvml.open(task["uuid"]) if where == "cuda" else None
+    nvml = device.Nvml.current() if where == "cuda" else None
     watcher = device.Watcher(nvml)
     bench = Bench(
         channel, Clock(where, task["l2_bytes"], watcher), watcher, where, task["replicate"]
