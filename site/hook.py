@@ -23,7 +23,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         site_url=config.site_url or "",
         repo_url=config.repo_url or "",
     )
-    for path, content in build.site(options).items():
+    made = build.site(options)
+    config.extra["banner"] = made.banner
+    for path, content in made.files.items():
         level = InclusionLevel.INCLUDED if path in build.IN_NAV else InclusionLevel.NOT_IN_NAV
         files.append(File.generated(config, path, content=content, inclusion=level))
     return files

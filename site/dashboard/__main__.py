@@ -23,13 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         site_url=asked.site_url,
         repo_url=asked.repo_url,
     )
-    files = site(options)
+    made = site(options)
     try:
-        changed = write(files, asked.out)
+        changed = write(made.files, asked.out)
     except OSError as error:
         print(f"{asked.out}: {error.strerror}: choose another folder with --out", file=sys.stderr)
         return 1
-    print(f"{asked.out}: {len(files)} files, {changed} changed", file=sys.stderr)
+    print(f"{asked.out}: {len(made.files)} files, {changed} changed", file=sys.stderr)
+    if made.banner:
+        print(made.banner, file=sys.stderr)
     return 0
 
 

@@ -13,6 +13,7 @@ from dashboard.book import Book, make_book
 from dashboard.changes import change_pages
 from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health
+from dashboard.format import plural
 from dashboard.history import load_history
 from dashboard.links import Links
 from dashboard.model import History
@@ -72,7 +73,15 @@ def _files(book: Book) -> Iterator[File]:
         yield from op_files(book, op)
 
 
-def site(options: Options) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True)
+class Site:
+    """All generated files, and what a banner on every page says; empty when all is well."""
+
+    files: dict[str, bytes]
+    banner: str
+
+
+def site(options: Options) -> Site:
     """Read the records and return all generated files, the chart library included."""
     history = load_history(options.data, options.repo)
     bundle = find_bundle(options.repo)
@@ -81,7 +90,14 @@ def site(options: Options) -> dict[str, bytes]:
     book = make_book(
         history, environment(options.templates), links, plotly_path, options.site_url
     )
-    return dict(_files(book)) | {plotly_path: bundle.content} | _records(options.data, book)
+    files = dict(_files(book)) | {plotly_path: bundle.content} | _records(options.data, book)
+    return Site(files, _banner(history))
+
+
+def _banner(history: History) -> str:
+    if not history.problems:
+        return ""
+    return f"{plural(len(history.problems), 'problem')} in the records: some of them are not shown."
 
 
 def _records(data: Path, book: Book) -> dict[str, bytes]:

@@ -135,7 +135,7 @@ def speed_up_chart(scene: Scene, baseline: str, focus: str | None) -> Chart:
     series = tuple(line for line in lines if line is not None)
     own = ratios(curves, focus, baseline) if focus else []
     axis = scene.axis
-    one = Line("as fast as " + baseline, (axis.low, axis.high), (1.0, 1.0), "dash", "start")
+    one = Line("", (axis.low, axis.high), (1.0, 1.0), "dash")
     return Chart(
         key="speedup",
         title=f"Speed-up over {baseline}",
@@ -186,7 +186,8 @@ def _speed_up_caption(baseline: str, sample: Sequence[tuple[int, SpeedUp]]) -> s
 
 def _crossing(own: Sequence[tuple[int, SpeedUp]]) -> Iterable[Strip]:
     for place in crossovers(own):
-        yield Strip("crossover", f"{place.becomes} from here", place.low, place.high)
+        ends = f"{words.binary(place.low)}–{words.binary(place.high)}"
+        yield Strip("crossover", f"{place.becomes} from {ends}", place.low, place.high)
 
 
 # Time, bandwidth, throughput ------------------------------------------------------------------

@@ -99,9 +99,11 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
         if name != curves.op.baseline and curves.passed(name):
             chart = speed_up_chart(scene, name, focus(curves, name))
             made[f"speedup:{name}"] = _entry(book, draw(chart, book.environment))
-    for size in curves.axis_sizes:
-        chart = history_chart(scene, size)
-        made[f"history:{size}"] = _entry(book, draw(chart, book.environment))
+    for size in (None, *curves.axis_sizes):
+        for relative in (True, False):
+            chart = history_chart(scene, size or default_size(curves), relative)
+            key = f"history:{size or ''}:{'change' if relative else 'time'}"
+            made[key] = _entry(book, draw(chart, book.environment))
     return {"charts": made}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from dashboard.findings import TIMER_WORDS, Finding, finding, view_words
 from dashboard.metrics import geometric_mean
 from dashboard.model import Ceilings, OpInfo
 from dashboard.op_page import op_path
-from dashboard.palette import styles
+from dashboard.palette import Style, styles
 from dashboard.regressions import CommitTable
 from dashboard.roofline import Path, roofline_chart, roofline_table
 from dashboard.svg import Spark, sparkline
@@ -104,8 +104,10 @@ def roofline(book: Book) -> Iterator[File]:
         return
     index: dict[str, list[str]] = {}
     drawn: dict[str, tuple[Drawn, dict[str, str]]] = {}
+    found = {choices: _findings(book, curves) for choices, curves in groups.items()}
+    looks = styles([{_path_name(one): "triton" for every in found.values() for one in every}])
     for choices, scenes in groups.items():
-        paths = _roof_paths(book, scenes)
+        paths = [_roof_path(one, looks) for one in found[choices]]
         chart = roofline_chart(paths, _ceilings(book, scenes), "the op's axis")
         made = draw(chart, book.environment, roofline_table(paths, "size"))
         slots = {"roofs": _roof_rows(book, paths)}
@@ -134,14 +136,13 @@ def _roof_preference(book: Book, choices: tuple[str, str, str]) -> tuple[object,
     return book.history.devices[device].kind != "cuda", timer != "graph", cache != "cold", device
 
 
-def _roof_paths(book: Book, curves: list[Curves]) -> list[Path]:
-    found = [made for one in curves if (made := finding(book.scene(one)))][:ROOF_PATHS]
-    names = {_path_name(one): "triton" for one in found}
-    looks = styles([names])
-    return [
-        Path(_path_name(one), _path_name(one), looks[_path_name(one)], one.scene, one.name)
-        for one in found
-    ]
+def _findings(book: Book, curves: list[Curves]) -> list[Finding]:
+    return [made for one in curves if (made := finding(book.scene(one)))][:ROOF_PATHS]
+
+
+def _roof_path(found: Finding, looks: Mapping[str, Style]) -> Path:
+    name = _path_name(found)
+    return Path(name, name, looks[name], found.scene, found.name)
 
 
 def _path_name(found: Finding) -> str:

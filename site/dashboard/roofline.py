@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dashboard import format as words
 from dashboard.charts import Axis, Chart, Line, Series, Table, extent, log_axis
@@ -19,6 +19,9 @@ CAPTION = (
 )
 
 
+Place = tuple[int, Point, float, float]  # size, point, FLOP per byte, TFLOP/s
+
+
 @dataclass(frozen=True, slots=True)
 class Path:
     """One implementation along its axis, to be drawn as one path."""
@@ -29,8 +32,8 @@ class Path:
     scene: Scene
     implementation: str
 
-    def points(self) -> list[tuple[int, Point, float, float]]:
-        """Return (size, point, intensity, TFLOP/s) of every point that has both."""
+    def points(self) -> list[Place]:
+        """Return every point that has an intensity and a rate."""
         found = []
         for size, point in self.scene.curves.passed(self.implementation).items():
             across, up = intensity_flops_per_byte(point), tflop_per_s(point)
@@ -86,7 +89,7 @@ def _share(path: Path, size: int) -> str:
     return words.percent(roof.fraction) if roof else ""
 
 
-def _series(path: Path, points: list[tuple[int, Point, float, float]]) -> Series:
+def _series(path: Path, points: list[Place]) -> Series:
     notes = tuple(
         path.scene.note(
             path.implementation,
@@ -117,19 +120,14 @@ def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable
 
 
 def _limits(
-    x: Axis, ceilings: Ceilings, pipes: set[str], drawn: list[tuple[Path, list[tuple[int, Point, float, float]]]]
+    x: Axis, ceilings: Ceilings, pipes: set[str], drawn: list[tuple[Path, list[Place]]]
 ) -> Iterator[Line]:
     rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
     top = max(rates.values(), default=None)
-    slopes = (
-        ("memory", ceilings.copy_bytes_per_s, "solid"),
-        ("L2", ceilings.l2_bytes_per_s, "dash"),
-    )
-    for name, bandwidth, dash in slopes:
-        if bandwidth:
-            end = min(x.high, top / bandwidth) if top else x.high
-            ys = (x.low * bandwidth / 1e12, end * bandwidth / 1e12)
-            yield Line(f"{name} {words.rate(bandwidth, 'B/s')}", (x.low, end), ys, dash, "end")
+    if ceilings.copy_bytes_per_s:
+        yield _slope("memory", ceilings.copy_bytes_per_s, x, top)
+    if ceilings.l2_bytes_per_s:
+        yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="start")
     for pipe, rate in rates.items():
         start = rate / ceilings.copy_bytes_per_s if ceilings.copy_bytes_per_s else x.low
         ends = (min(start, x.high / 2), x.high)
@@ -137,8 +135,14 @@ def _limits(
     yield from _special_limits(x, ceilings, drawn)
 
 
+def _slope(name: str, bytes_per_s: float, x: Axis, top: float | None) -> Line:
+    end = min(x.high, top / bytes_per_s) if top else x.high
+    ys = (x.low * bytes_per_s / 1e12, end * bytes_per_s / 1e12)
+    return Line(f"{name} {words.rate(bytes_per_s, 'B/s')}", (x.low, end), ys)
+
+
 def _special_limits(
-    x: Axis, ceilings: Ceilings, drawn: list[tuple[Path, list[tuple[int, Point, float, float]]]]
+    x: Axis, ceilings: Ceilings, drawn: list[tuple[Path, list[Place]]]
 ) -> Iterator[Line]:
     """Draw where an op with as many special functions as this one can get, one line an op."""
     seen = set()
@@ -153,7 +157,7 @@ def _special_limits(
         rate = point.cost.flops / point.cost.special_ops * ceilings.special_ops_per_s
         if rate / 1e12 < 100 * max(up for _, _, _, up in points):
             ends = (max(x.low, across / 4), min(x.high, across * 4))
-            yield Line(f"special functions of {op}", ends, (rate / 1e12,) * 2, "dot", "start")
+            yield Line(f"special functions of {op}", ends, (rate / 1e12,) * 2, "dot")
 
 
 def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:

@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 from dashboard import format as words
 from dashboard.charts import Chart, Series, Strip, extent, linear_axis, log_axis
 from dashboard.figures import Scene, status_words
-from dashboard.model import Commit, Point, RunInfo
+from dashboard.model import Commit, Point
+from dashboard.sides import epoch, usable
 
 COMMITS_SHOWN = 200
-EPOCH_VERSIONS = ("torch", "triton", "cuda", "python")
+EPOCH_NAMES = ("driver", "torch", "triton")
 
 
-def history_chart(scene: Scene, size: int) -> Chart:
-    """Draw the median of each implementation over commits; nothing joins two epochs."""
+def history_chart(scene: Scene, size: int, relative: bool = True) -> Chart:
+    """Draw each implementation over commits; nothing joins two epochs.
+
+    `relative` divides by the first commit of an epoch, so that small changes can be seen.
+    """
     commits = measured_commits(scene)
-    places = {commit.sha: place for place, commit in enumerate(commits)}
-    lines = (_series(scene, name, size, commits, places) for name in scene.curves.history)
-    order = {name: place for place, name in enumerate(scene.curves.names)}
-    series = sorted((line for line in lines if line), key=lambda one: order.get(one.key, 99))
+    lines = [_line(scene, name, size, commits) for name in scene.curves.names]
+    series = tuple(_relative(line) if relative else line for line in lines if line)
     rules = tuple(_epochs(scene, commits))
-    axis = scene.curves.op.axis
+    title = "time over that of the first commit" if relative else "time of one call (µs)"
     return Chart(
         key="history",
-        title=f"History at {axis} = {words.binary(size)}",
-        caption=_caption(axis, size, len(commits), bool(rules)),
+        title=f"History at {scene.curves.op.axis} = {words.binary(size)}",
+        caption=_caption(scene.curves.op.axis, size, len(commits), relative),
         x=linear_axis("commit, first parents in order", [c.sha[:7] for c in commits] or [""]),
-        y=log_axis("time of one call (µs)", extent(series)),
-        series=tuple(series),
+        y=log_axis(title, extent(series), "×" if relative else ""),
+        series=series,
         rules=rules,
     )
 
 
-def _caption(axis: str, size: int, commits: int, has_rules: bool) -> str:
-    epochs = " Dotted lines mark a change of the toolchain." if has_rules else ""
+def _caption(axis: str, size: int, commits: int, relative: bool) -> str:
+    what = "Median time over that of the first commit" if relative else "Median time"
     return (
-        f"Median time at {axis} = {words.binary(size)} over {words.plural(commits, 'commit')}, "
-        f"whiskers from the 25th to the 75th percentile.{epochs} Lines break where the method, "
-        "the workload or the toolchain changed."
+        f"{what} at {axis} = {words.binary(size)} over {words.plural(commits, 'commit')}, whiskers "
+        "from the 25th to the 75th percentile. Lines break, and begin at 1 again, where method, "
+        "workload, driver, torch or Triton changed."
     )
+
+
+def _relative(line: Series) -> Series:
+    bases: dict[int, float] = {}
+    for run in line.segments():
+        continues = run[0] > 0 and run[0] not in line.breaks and bool(bases)
+        base = bases[max(bases)] if continues else line.y[run[0]]
+        bases |= {index: base or 1.0 for index in run}
+
+    def scaled(values: tuple[float | None, ...]) -> tuple[float | None, ...]:
+        return tuple(v / bases[i] if v is not None else None for i, v in enumerate(values))
+
+    return replace(line, y=scaled(line.y), low=scaled(line.low), high=scaled(line.high))
 
 
 def measured_commits(scene: Scene) -> list[Commit]:
@@ -51,31 +67,27 @@ def measured_commits(scene: Scene) -> list[Commit]:
 
 
 def _clean(scene: Scene, point: Point) -> bool:
-    return point.commit is not None and not scene.history.runs[point.run_id].source.dirty
+    return usable(scene.history.runs[point.run_id])
 
 
-def _series(
-    scene: Scene, name: str, size: int, commits: list[Commit], places: Mapping[str, int]
-) -> Series | None:
+def _line(scene: Scene, name: str, size: int, commits: list[Commit]) -> Series | None:
     every = scene.curves.history[name].get(size, ())
-    latest = {p.commit: p for p in every if p.commit in places and _clean(scene, p)}
+    latest = {point.commit: point for point in every if _clean(scene, point)}
     points = [latest.get(commit.sha) for commit in commits]
     if not any(point and point.median_ns for point in points):
         return None
-    x = tuple(map(float, range(len(commits))))
 
     def micros(quantile: str) -> tuple[float | None, ...]:
         times = (getattr(point, quantile) if point else None for point in points)
         return tuple(time / 1e3 if time is not None else None for time in times)
 
-    pairs = zip(commits, points, strict=True)
     return Series(
         key=name,
         name=name,
         style=scene.styles[name],
-        x=x,
+        x=tuple(map(float, range(len(commits)))),
         y=micros("median_ns"),
-        notes=tuple(_note(commit, point) for commit, point in pairs),
+        notes=tuple(_note(*pair) for pair in zip(commits, points, strict=True)),
         low=micros("q25_ns"),
         high=micros("q75_ns"),
         breaks=frozenset(_breaks(scene, points)),
@@ -87,36 +99,32 @@ def _note(commit: Commit, point: Point | None) -> str:
         return ""
     if point.median_ns is None:
         return status_words(point)
-    time = words.duration(point.median_ns)
     ends = words.interval(point.ci_low_ns, point.ci_high_ns)
-    return f"{time} (95 %: {ends})\n{commit.sha[:8]} {commit.subject[:60]}"
+    time = f"{words.duration(point.median_ns)} (95 %: {ends})"
+    return f"{time}\n{commit.sha[:8]} {commit.subject[:60]}"
 
 
 def _breaks(scene: Scene, points: list[Point | None]) -> Iterable[int]:
-    """Return the places whose point may not be compared with the one before."""
-    for place, (before, after) in enumerate(pairwise(points), start=1):
-        if before and after and _epoch(scene, before) != _epoch(scene, after):
+    """Return the places whose point may not be compared with the last one before it."""
+    last: Point | None = None
+    for place, point in enumerate(points):
+        if point is None or point.median_ns is None:
+            continue
+        if last and _identity(scene, last) != _identity(scene, point):
             yield place
+        last = point
 
 
-def _epoch(scene: Scene, point: Point) -> tuple[object, ...]:
-    return point.method_id, point.workload_hash, *toolchain(scene.history.runs[point.run_id])
-
-
-def toolchain(run: RunInfo) -> tuple[str | None, ...]:
-    """Return what makes times of two runs incomparable: driver major and compilers."""
-    driver = (run.device.driver or "").split(".")[0]
-    return driver, *(run.versions.get(name) for name in EPOCH_VERSIONS)
+def _identity(scene: Scene, point: Point) -> tuple[str, ...]:
+    return point.method_id, point.workload_hash, *epoch(scene.history.runs[point.run_id])
 
 
 def _epochs(scene: Scene, commits: list[Commit]) -> Iterable[Strip]:
-    runs = {}
-    for line in scene.curves.history.values():
-        for points in line.values():
-            runs |= {p.commit: scene.history.runs[p.run_id] for p in points if p.commit}
+    lines = scene.curves.history.values()
+    points = [point for line in lines for ps in line.values() for point in ps]
+    runs = {p.commit: scene.history.runs[p.run_id] for p in points if _clean(scene, p)}
     for place, (before, after) in enumerate(pairwise(commits), start=1):
-        old, new = toolchain(runs[before.sha]), toolchain(runs[after.sha])
-        names = ("driver", *EPOCH_VERSIONS)
-        moved = [n for n, a, b in zip(names, old, new, strict=True) if a != b]
+        pairs = zip(EPOCH_NAMES, epoch(runs[before.sha]), epoch(runs[after.sha]), strict=True)
+        moved = [f"{name} {new}" for name, old, new in pairs if old != new]
         if moved:
             yield Strip("epoch", ", ".join(moved), place - 0.5, place - 0.5)

@@ -274,14 +274,19 @@
       for (const group of this.root.querySelectorAll("[data-series]")) {
         group.classList.toggle("ka-hidden", hidden.has(group.dataset.series));
       }
+      const drawn = [...this.root.querySelectorAll(".ka-static [data-series]")];
+      const present = new Set(drawn.map((group) => group.dataset.series));
+      for (const box of this.form ? this.form.elements : []) {
+        if (box.name === "s") box.closest("label").hidden = !present.has(box.value);
+      }
     }
 
     /** The variant of a chart that the controls ask for, for example another baseline. */
     key(chart) {
       const { chart: name, variant } = chart.dataset;
-      if (!variant || !this.field(variant)) return name;
-      const value = this.read(variant);
-      return value === this.defaults.get(variant) ? name : `${name}:${value}`;
+      const fields = (variant || "").split(" ").filter((field) => this.field(field));
+      if (fields.every((field) => this.read(field) === this.defaults.get(field))) return name;
+      return [name, ...fields.map((field) => this.read(field))].join(":");
     }
 
     /** Find a chart in the page itself, in the shards that came, or in those still to come. */
