@@ -86,7 +86,7 @@ def launch_for(hidden: int) -> Launch:
     """Choose how rows of that width are worked on, for 32 elements a thread or less."""
     width = triton.next_power_of_2(hidden)
     if width > WIDEST_ONE_PASS:
-        return Launch(one_pass=False, block_rows=1, block_hidden=8192, num_warps=16)
+        return Launch(one_pass=False, block_rows=1, block_hidden=WIDEST_ONE_PASS, num_warps=16)
     block_rows = min(16, max(1, 1024 // width))
     return Launch(
         one_pass=True,
@@ -109,12 +109,13 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS) -> torch.Tensor
         _one_pass[(triton.cdiv(rows, launch.block_rows),)](
             x, w, out, x.stride(0), rows, eps,
             HIDDEN=hidden, BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
-            num_warps=launch.num_warps,
+            num_warps=launch.num_warps, enable_fp_fusion=True,
         )  # fmt: skip
     else:
         _two_passes[(rows,)](
             x, w, out, x.stride(0), eps,
-            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden, num_warps=launch.num_warps,
+            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden,
+            num_warps=launch.num_warps, enable_fp_fusion=True,
         )  # fmt: skip
     return out
 

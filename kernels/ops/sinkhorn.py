@@ -178,7 +178,9 @@ def scale_global(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.T
     batch, n, _ = m.shape
     if out.numel():
         block_n = triton.next_power_of_2(n)
-        _global[(batch,)](m, out, n_iter, eps, N=n, BLOCK_N=block_n, num_warps=1)
+        _global[(batch,)](
+            m, out, n_iter, eps, N=n, BLOCK_N=block_n, num_warps=1, enable_fp_fusion=True
+        )
     return out
 
 
@@ -210,7 +212,8 @@ def _launch_registers(
     if out.numel():
         _registers[(triton.cdiv(batch, block),)](
             logits, out, batch, n_iter, eps,
-            N=n, BLOCK_N=triton.next_power_of_2(n), BLOCK=block, num_warps=num_warps,
+            N=n, BLOCK_N=triton.next_power_of_2(n), BLOCK=block,
+            num_warps=num_warps, enable_fp_fusion=True,
         )  # fmt: skip
     return out
 
@@ -222,8 +225,9 @@ def scale_scalars(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.
     batch = logits.shape[0]
     if batch:
         _scalars[(triton.cdiv(batch, 32),)](
-            logits, out, batch, n_iter, eps, BLOCK=32, ASSEMBLY=logits.is_cuda, num_warps=1
-        )
+            logits, out, batch, n_iter, eps,
+            BLOCK=32, ASSEMBLY=logits.is_cuda, num_warps=1, enable_fp_fusion=True,
+        )  # fmt: skip
     return out
 
 
