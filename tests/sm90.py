@@ -1,6 +1,6 @@
 """Compile what ops launch on a Hopper GPU, without one; print the machine code's counts as JSON.
 
-Run as `python -m tests.sm90 OP:IMPLEMENTATION:size=1,size=2,dtype ...`, with Triton not interpreting.
+Run as `python -m tests.sm90 OP:IMPLEMENTATION:size=1,size=2,dtype ...`, without TRITON_INTERPRET.
 """
 
 from __future__ import annotations

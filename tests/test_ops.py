@@ -54,7 +54,9 @@ def cases():
 
 def implementations(*kinds):
     return [
-        pytest.param(op, i, id=f"{op.name}-{i.name}") for op, i in IMPLEMENTATIONS if i.kind in kinds
+        pytest.param(op, i, id=f"{op.name}-{i.name}")
+        for op, i in IMPLEMENTATIONS
+        if i.kind in kinds
     ]
 
 

@@ -8,7 +8,7 @@ from kernels import ops
 from kernels.registry import checked, load_op, load_ops, op_names
 from kernels.spec import OpError, Workload
 
-NEW_OP = '''
+NEW_OP = """
 import torch
 
 from kernels.spec import Cost, Implementation, Op, Tolerance, Workload
@@ -39,7 +39,7 @@ OP = Op(
     tolerance={"float32": Tolerance(absolute=0.0, relative=0.0, norm=0.0)},
     cost=cost,
 )
-'''
+"""
 
 
 @pytest.fixture

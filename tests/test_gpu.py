@@ -1,0 +1,164 @@
+"""What only a CUDA GPU can show: `make test-gpu`."""
+
+import pytest
+import torch
+
+from kernels.numerics import compare
+from kernels.ops.rms_norm import rms_norm
+from kernels.ops.sinkhorn import scale_packed, scale_registers, scale_scalars
+from kernels.registry import load_ops
+
+pytestmark = pytest.mark.gpu
+
+OPS = load_ops()
+LARGE_BYTES = 20 * 1024**3
+
+
+def on_gpu(op, workload, seed=0):
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    return op.make_inputs(workload, generator, "cuda")
+
+
+def missing(implementation):
+    for package in implementation.packages:
+        try:
+            __import__(package)
+        except ImportError:
+            return package
+    return None
+
+
+def pairs(*kinds):
+    return [
+        pytest.param(op, i, id=f"{op.name}-{i.name}")
+        for op in OPS.values()
+        for i in op.implementations
+        if i.kind in kinds
+    ]
+
+
+def runnable(op, implementation, *tags):
+    package = missing(implementation)
+    if package:
+        pytest.skip(f"{package} is not installed")
+    return [w for w in op.select(*tags) if implementation.unsupported(w) is None]
+
+
+def middle(workloads):
+    return workloads[len(workloads) // 2]
+
+
+def needs_memory(size_bytes):
+    free, _ = torch.cuda.mem_get_info()
+    if free < size_bytes:
+        pytest.skip(f"needs {size_bytes >> 30} GiB of free GPU memory")
+
+
+@pytest.fixture
+def poisoned_memory():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("op", "implementation"), pairs("eager", "triton", "library"))
+def test_results_are_within_their_bounds(op, implementation, poisoned_memory):
+    ratios = {}
+    for workload in runnable(op, implementation, "smoke", "edge", "cpu"):
+        inputs = on_gpu(op, workload)
+        outputs = implementation.build(inputs)()
+        errors = compare(outputs, op.oracle(inputs), op.tolerance[workload.dtype])
+        ratios[workload.key] = errors.bound_ratio
+    assert all(ratio is not None and ratio <= 1 for ratio in ratios.values()), ratios
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("op", "implementation"), pairs("compiled"))
+def test_compiled_results_are_within_their_bounds(op, implementation):
+    for workload in runnable(op, implementation, "smoke"):
+        inputs = on_gpu(op, workload)
+        outputs = implementation.build(inputs)()
+        tolerance = op.tolerance[workload.dtype]
+        assert compare(outputs, op.oracle(inputs), tolerance).bound_ratio <= 1
+
+
+@pytest.mark.parametrize(("op", "implementation"), pairs("triton"))
+def test_large_default_workload_is_within_its_bounds(op, implementation):
+    needs_memory(LARGE_BYTES)
+    workload = max(runnable(op, implementation, "default"), key=lambda w: w.sizes[op.axis])
+    inputs = on_gpu(op, workload)
+    outputs = implementation.build(inputs)()
+    tolerance = op.tolerance[workload.dtype]
+    assert compare(outputs, op.oracle(inputs), tolerance).bound_ratio <= 1
+
+
+@pytest.mark.parametrize(("op", "implementation"), pairs("eager", "triton"))
+def test_graph_replays_write_what_a_call_returns(op, implementation):
+    workload = runnable(op, implementation, "smoke")[0]
+    thunk = implementation.build(on_gpu(op, workload))
+    expected = thunk().clone()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = thunk()
+    out.fill_(float("nan"))
+    graph.replay()
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize(("op", "implementation"), pairs("triton"))
+def test_twenty_calls_give_the_same_bits(op, implementation):
+    workload = middle(runnable(op, implementation, "default"))
+    thunk = implementation.build(on_gpu(op, workload))
+    first = thunk().clone()
+    assert all(torch.equal(thunk(), first) for _ in range(20))
+
+
+@pytest.mark.parametrize(("op", "implementation"), pairs("triton"))
+def test_work_goes_to_the_current_stream(op, implementation):
+    workload = middle(runnable(op, implementation, "default"))
+    inputs = on_gpu(op, workload)
+    expected = implementation.build(inputs)()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        out = implementation.build(inputs)()
+        done = torch.cuda.Event()
+        done.record()
+    assert not done.query()
+    done.synchronize()
+    assert torch.equal(out, expected)
+
+
+def compilations(kernel):
+    return sum(len(cache[0]) for cache in kernel.device_caches.values())
+
+
+@pytest.mark.parametrize("hidden", [64, 4096, 65536])
+def test_new_row_counts_do_not_recompile(hidden):
+    kernels = OPS["rms_norm"].implementation("triton").kernels()
+    w = torch.ones(hidden, device="cuda", dtype=torch.float16)
+    rms_norm(torch.ones(8, hidden, device="cuda", dtype=torch.float16), w)
+    before = [compilations(kernel) for kernel in kernels]
+    for rows in (1, 2, 3, 16, 17, 1000):
+        rms_norm(torch.ones(rows, hidden, device="cuda", dtype=torch.float16), w)
+    assert [compilations(kernel) for kernel in kernels] == before
+
+
+def test_rows_beyond_two_to_the_31_elements_are_normalised():
+    needs_memory(LARGE_BYTES)
+    rows, hidden = 2**23 + 16, 256
+    x = torch.full((rows, hidden), float("nan"), device="cuda", dtype=torch.bfloat16)
+    x[-4:] = torch.randn(4, hidden, device="cuda")
+    w = torch.ones(hidden, device="cuda", dtype=torch.bfloat16)
+    assert torch.equal(rms_norm(x, w)[-4:], rms_norm(x[-4:].clone(), w))
+
+
+@pytest.mark.parametrize("scale", [scale_registers, scale_packed, scale_scalars])
+def test_matrices_beyond_two_to_the_31_elements_are_scaled(scale):
+    needs_memory(LARGE_BYTES)
+    x = torch.zeros(2**27 + 8, 4, 4, device="cuda")
+    x[-4:] = torch.randn(4, 4, 4, device="cuda")
+    assert torch.equal(scale(x, 2)[-4:], scale(x[-4:].clone(), 2))
