@@ -24,13 +24,14 @@ class Axis:
     high: float
     ticks: tuple[tuple[float, str], ...]
 
-    def place(self, value: float) -> float:
-        """Return where a value lies: 0 at the low end, 1 at the high end."""
-        low, high, here = (self._project(number) for number in (self.low, self.high, value))
-        return (here - low) / (high - low)
-
-    def _project(self, value: float) -> float:
-        return value if self.scale == "linear" else math.log(value)
+    def placing(self, first: float, last: float) -> Callable[[float], float]:
+        """Return the function that places values between two ends of a drawing."""
+        if self.scale == "linear":
+            step = (last - first) / (self.high - self.low)
+            return lambda value: first + (value - self.low) * step
+        start = math.log(self.low)
+        rate = (last - first) / (math.log(self.high) - start)
+        return lambda value: first + (math.log(value) - start) * rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Line:
     x: tuple[float, ...]
     y: tuple[float, ...]
     dash: str = "solid"
-    label_at: Literal["start", "end"] = "end"
+    label_at: Literal["start", "end", "below"] = "end"
 
 
 @dataclass(frozen=True, slots=True)

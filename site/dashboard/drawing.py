@@ -70,11 +70,13 @@ def _tick_text(chart: Chart) -> Any:
 
 
 def _short(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _short(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_short(item) for item in value]
-    if isinstance(value, float):
+    """Keep six significant digits; the order of the tests is the order of how often they hold."""
+    kind = type(value)
+    if kind is float:
         short = float(f"{value:.6g}")
         return int(short) if short.is_integer() else short
+    if kind is list or kind is tuple:
+        return [_short(item) for item in value]
+    if kind is dict:
+        return {key: _short(item) for key, item in value.items()}
     return value

@@ -17,7 +17,7 @@ from dashboard.findings import TIMER_WORDS, focus, lead, view_words
 from dashboard.model import OpInfo
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
 from dashboard.rows import rows
-from dashboard.timeline import history_chart
+from dashboard.timeline import history_chart, timeline
 from dashboard.views import FIELDS, Curves, View
 
 File = tuple[str, bytes]
@@ -67,7 +67,7 @@ def show(book: Book, path: str, curves: Curves) -> Shown:
     drawn += [draw(metric_chart(scene, metric), book.environment) for metric in METRICS]
     roofline = roofline_chart(paths, scene.ceilings, curves.op.axis)
     drawn.append(draw(roofline, book.environment, roofline_table(paths, curves.op.axis)))
-    drawn.append(draw(history_chart(scene, default_size(curves)), book.environment))
+    drawn.append(draw(history_chart(timeline(scene), default_size(curves)), book.environment))
     slots = {
         "lead": str(lead(scene)),
         "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(curves.view)),
@@ -99,9 +99,10 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
         if name != curves.op.baseline and curves.passed(name):
             chart = speed_up_chart(scene, name, focus(curves, name))
             made[f"speedup:{name}"] = _entry(book, draw(chart, book.environment))
+    times = timeline(scene)
     for size in (None, *curves.axis_sizes):
         for relative in (True, False):
-            chart = history_chart(scene, size or default_size(curves), relative)
+            chart = history_chart(times, size or default_size(curves), relative)
             key = f"history:{size or ''}:{'change' if relative else 'time'}"
             made[key] = _entry(book, draw(chart, book.environment))
     return {"charts": made}

@@ -10,6 +10,7 @@ from dashboard.charts import Axis, Band, Chart, Line, Mark, Series, Strip
 
 Json = dict[str, Any]
 
+LABELS = {"end": "top left", "start": "top right", "below": "bottom right"}
 LANE_SHARE = 0.045
 STATUS_SYMBOLS = {"skipped": "line-ew-open", "unavailable": "line-ew-open"}
 
@@ -117,7 +118,7 @@ def _line(line: Line) -> Json:
         "x": list(line.x),
         "y": list(line.y),
         "text": [escape(line.label) if i == end else "" for i in range(len(line.x))],
-        "textposition": "top left" if line.label_at == "end" else "top right",
+        "textposition": LABELS[line.label_at],
         "line": {"color": "currentColor", "dash": line.dash, "width": 1.4},
         "opacity": 0.75,
         "hoverinfo": "skip",

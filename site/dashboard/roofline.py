@@ -127,7 +127,7 @@ def _limits(
     if ceilings.copy_bytes_per_s:
         yield _slope("memory", ceilings.copy_bytes_per_s, x, top)
     if ceilings.l2_bytes_per_s:
-        yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="start")
+        yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="below")
     for pipe, rate in rates.items():
         start = rate / ceilings.copy_bytes_per_s if ceilings.copy_bytes_per_s else x.low
         ends = (min(start, x.high / 2), x.high)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from jinja2 import Environment
 from markupsafe import Markup
 
-from dashboard.charts import Axis, Band, Chart, Line, Mark, Series, Strip
+from dashboard.charts import Band, Chart, Line, Mark, Series, Strip
 
 WIDTH, HEIGHT = 720, 360
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 22, 46
 LANE_HEIGHT = 13
 DASHES = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
+LABELS = {"end": (-1, "end", -4, -5), "start": (0, "start", 4, -5), "below": (0, "start", 8, 16)}
 SYMBOLS = {
     "circle": "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0",
     "square": "m-3.2-3.2h6.4v6.4h-6.4z",
@@ -26,30 +27,27 @@ SYMBOLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Frame:
     """Where the plot lies inside the drawing, in drawing units."""
 
-    x: Axis
-    y: Axis
-    lanes: int
-
-    @property
-    def bottom(self) -> float:
-        """Return the lower edge of the plot."""
-        return HEIGHT - BOTTOM - LANE_HEIGHT * self.lanes
+    def __init__(self, chart: Chart, lanes: int) -> None:
+        self.x = chart.x
+        self.lanes = lanes
+        self.bottom = HEIGHT - BOTTOM - LANE_HEIGHT * lanes
+        self._across = chart.x.placing(LEFT, WIDTH - RIGHT)
+        self._up = chart.y.placing(self.bottom, TOP)
 
     def at_x(self, value: float) -> float:
         """Return the horizontal place of a value."""
-        return round(LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT), 1)
+        return round(self._across(value), 1)
 
     def at_y(self, value: float) -> float:
         """Return the vertical place of a value."""
-        return round(self.bottom - self.y.place(value) * (self.bottom - TOP), 1)
+        return round(self._up(value), 1)
 
     def point(self, x: float, y: float) -> str:
         """Write a point as SVG paths do."""
-        return f"{self.at_x(x):g} {self.at_y(y):g}"
+        return f"{self._across(x):.1f} {self._up(y):.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Lane:
 def svg(chart: Chart, environment: Environment) -> Markup:
     """Draw a chart; nothing in it comes from a script."""
     lanes = _lane_marks(chart.marks)
-    frame = Frame(chart.x, chart.y, len(lanes))
+    frame = Frame(chart, len(lanes))
     template = environment.get_template("chart.svg.j2")
     return Markup(  # noqa: S704 - the template escapes
         template.render(
@@ -145,9 +143,8 @@ def _whiskers(series: Series, frame: Frame) -> Iterator[str]:
 def _lines(lines: Iterable[Line], frame: Frame) -> Iterator[tuple[Line, str, str, str, float, float]]:
     for line in lines:
         path = _path(frame.point(x, y) for x, y in zip(line.x, line.y, strict=True))
-        end = -1 if line.label_at == "end" else 0
-        anchor = "end" if line.label_at == "end" else "start"
-        x, y = frame.at_x(line.x[end]), frame.at_y(line.y[end])
+        end, anchor, across, up = LABELS[line.label_at]
+        x, y = frame.at_x(line.x[end]) + across, frame.at_y(line.y[end]) + up
         yield line, path, DASHES[line.dash], anchor, x, y
 
 

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dashboard import format as words
 from dashboard.charts import Chart, Series, Strip, extent, linear_axis, log_axis
 from dashboard.figures import Scene, status_words
-from dashboard.model import Commit, Point
+from dashboard.model import Commit, Point, RunInfo
 from dashboard.sides import epoch, usable
 
 COMMITS_SHOWN = 200
 EPOCH_NAMES = ("driver", "torch", "triton")
 
 
-def history_chart(scene: Scene, size: int, relative: bool = True) -> Chart:
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The commits that a view was measured at, and where they fall into epochs."""
+
+    scene: Scene
+    commits: tuple[Commit, ...]
+    rules: tuple[Strip, ...]
+
+
+def timeline(scene: Scene) -> Timeline:
+    """Return the last commits that have a clean point in this view."""
+    lines = scene.curves.history.values()
+    points = [point for line in lines for ps in line.values() for point in ps]
+    runs = {p.commit: scene.history.runs[p.run_id] for p in points if _clean(scene, p)}
+    commits = [commit for commit in scene.history.commits if commit.sha in runs][-COMMITS_SHOWN:]
+    return Timeline(scene, tuple(commits), tuple(_epochs(runs, commits)))
+
+
+def history_chart(times: Timeline, size: int, relative: bool = True) -> Chart:
     """Draw each implementation over commits; nothing joins two epochs.
 
     `relative` divides by the first commit of an epoch, so that small changes can be seen.
     """
-    commits = measured_commits(scene)
-    lines = [_line(scene, name, size, commits) for name in scene.curves.names]
+    curves, commits = times.scene.curves, times.commits
+    lines = [_line(times.scene, name, size, commits) for name in curves.names]
     series = tuple(_relative(line) if relative else line for line in lines if line)
-    rules = tuple(_epochs(scene, commits))
     title = "time over that of the first commit" if relative else "time of one call (µs)"
     return Chart(
         key="history",
-        title=f"History at {scene.curves.op.axis} = {words.binary(size)}",
-        caption=_caption(scene.curves.op.axis, size, len(commits), relative),
+        title=f"History at {curves.op.axis} = {words.binary(size)}",
+        caption=_caption(curves.op.axis, size, len(commits), relative),
         x=linear_axis("commit, first parents in order", [c.sha[:7] for c in commits] or [""]),
         y=log_axis(title, extent(series), "×" if relative else ""),
         series=series,
-        rules=rules,
+        rules=times.rules,
     )
 
 
@@ -59,18 +76,11 @@ def _relative(line: Series) -> Series:
     return replace(line, y=scaled(line.y), low=scaled(line.low), high=scaled(line.high))
 
 
-def measured_commits(scene: Scene) -> list[Commit]:
-    """Return the last commits that have a clean point in this view."""
-    lines = scene.curves.history.values()
-    found = {p.commit for line in lines for ps in line.values() for p in ps if _clean(scene, p)}
-    return [commit for commit in scene.history.commits if commit.sha in found][-COMMITS_SHOWN:]
-
-
 def _clean(scene: Scene, point: Point) -> bool:
     return usable(scene.history.runs[point.run_id])
 
 
-def _line(scene: Scene, name: str, size: int, commits: list[Commit]) -> Series | None:
+def _line(scene: Scene, name: str, size: int, commits: Sequence[Commit]) -> Series | None:
     every = scene.curves.history[name].get(size, ())
     latest = {point.commit: point for point in every if _clean(scene, point)}
     points = [latest.get(commit.sha) for commit in commits]
@@ -119,10 +129,7 @@ def _identity(scene: Scene, point: Point) -> tuple[str, ...]:
     return point.method_id, point.workload_hash, *epoch(scene.history.runs[point.run_id])
 
 
-def _epochs(scene: Scene, commits: list[Commit]) -> Iterable[Strip]:
-    lines = scene.curves.history.values()
-    points = [point for line in lines for ps in line.values() for point in ps]
-    runs = {p.commit: scene.history.runs[p.run_id] for p in points if _clean(scene, p)}
+def _epochs(runs: Mapping[str | None, RunInfo], commits: Sequence[Commit]) -> Iterable[Strip]:
     for place, (before, after) in enumerate(pairwise(commits), start=1):
         pairs = zip(EPOCH_NAMES, epoch(runs[before.sha]), epoch(runs[after.sha]), strict=True)
         moved = [f"{name} {new}" for name, old, new in pairs if old != new]
