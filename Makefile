@@ -5,6 +5,7 @@
 .NOTPARALLEL:
 .PHONY: help install collect site serve test test-gpu check fix clean setup-site setup-full
 
+, := ,
 SYSTEM_PYTHON ?= python3
 ARGS ?=
 WORKFLOWS := .github/workflows/*.yml
@@ -13,7 +14,12 @@ export PYTHONPATH := $(CURDIR):$(CURDIR)/site$(if $(PYTHONPATH),:$(PYTHONPATH))
 export NO_MKDOCS_2_WARNING := 1
 
 ifdef PYTHON
-setup-site setup-full:
+needed = @$(PYTHON) -c 'import $(1)' || { echo "$(PYTHON) lacks what is named above:" \
+  "install it there, or leave PYTHON out" >&2; exit 1; }
+setup-site:
+	$(call needed,jinja2$(,) material$(,) mkdocs$(,) plotly$(,) pydantic$(,) ruptures$(,) yaml)
+setup-full:
+	$(call needed,pydantic$(,) rich$(,) torch$(,) typer)
 else
 PYTHON := .venv/bin/python
 # A stamp is named by the hash of its lock: a changed lock is installed once, an old one never.
@@ -55,7 +61,7 @@ serve: setup-site ## Serve the website on localhost:8000, rebuilt when data or t
 	$(PYTHON) -m mkdocs serve $(ARGS_SITE)
 
 test: setup-full ## Run the tests that need no GPU   (ARGS="-k store")
-	$(PYTHON) -m pytest -m "not gpu" $(ARGS)
+	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-gpu: setup-full ## Run the tests that need a GPU
 	$(PYTHON) -m pytest -m gpu $(ARGS)

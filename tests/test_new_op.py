@@ -60,7 +60,7 @@ def test_the_registry_and_the_plan_find_it(with_softmax: Path) -> None:
 
 
 def test_the_common_tests_of_ops_pass_for_it(with_softmax: Path) -> None:
-    chosen = ["tests/test_ops.py", "-q", "-k", "softmax", "-p", "no:cacheprovider"]
+    chosen = ["tests/test_ops.py", "-q", "-k", "softmax and not compiled", "-p", "no:cacheprovider"]
     out = python(with_softmax, "pytest", *chosen)
     found = re.search(r"(\d+) passed", out)
     assert found and int(found[1]) >= 10 and "failed" not in out
