@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise
 from statistics import fmean, median, quantiles
 from typing import Literal
@@ -182,9 +183,9 @@ def compare(
         )
     # Times are multiples of the tick, so equal medians do not prove that the noise is zero.
     error = math.hypot(max(error, tick / math.sqrt(12)), drift.standard_error)
-    half = error * float(stdtrit(degrees, 1 - ALPHA / 2))
+    half = error * _t_quantile(degrees, 1 - ALPHA / 2)
     # A change is reported when it is sure and passes the floor: four of five must do both.
-    seen = max(half, math.log1p(floor)) + error * float(stdtrit(degrees, POWER))
+    seen = max(half, math.log1p(floor)) + error * _t_quantile(degrees, POWER)
     return Comparison(
         len(a), len(b), log_ratio, drift, floor, error, degrees,
         log_ratio - half, log_ratio + half, _p_value(log_ratio, error, degrees),
@@ -209,7 +210,7 @@ def mean_interval(medians: Sequence[float]) -> tuple[float, float, float]:
     middle, half = fmean(logs), 0.0
     if len(logs) > 1:
         error = math.sqrt(_variance(logs) / len(logs))
-        half = error * float(stdtrit(len(logs) - 1, 1 - ALPHA / 2))
+        half = error * _t_quantile(len(logs) - 1, 1 - ALPHA / 2)
     return math.exp(middle - half), math.exp(middle), math.exp(middle + half)
 
 
@@ -217,7 +218,7 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
     """Return the ratio of two sets of replicate medians, two or more each, with its interval."""
     a, b = _logs(denominator), _logs(numerator)
     error, degrees = _welch(a, b)
-    middle, half = fmean(b) - fmean(a), error * float(stdtrit(degrees, 1 - ALPHA / 2))
+    middle, half = fmean(b) - fmean(a), error * _t_quantile(degrees, 1 - ALPHA / 2)
     return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
 
 
@@ -372,6 +373,11 @@ def _p_value(log_ratio: float, error: float, degrees: float) -> float:
     if error == 0:
         return 1.0 if log_ratio == 0 else 0.0
     return float(2 * stdtr(degrees, -abs(log_ratio) / error))
+
+
+@lru_cache(maxsize=1024)
+def _t_quantile(degrees: float, share: float) -> float:
+    return float(stdtrit(degrees, share))
 
 
 def _benjamini_hochberg(p_values: Sequence[float]) -> list[float]:

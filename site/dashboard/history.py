@@ -6,24 +6,43 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 from collector.record import Measurement, OpInfo
+from dashboard.acknowledged import read_acknowledged
 from dashboard.commits import GitCommit, first_parents, order_commits
 from dashboard.machine import ceilings_of, sentinel_points
 from dashboard.merging import Located, merge
-from dashboard.model import Commit, History, Point, Problem, RunInfo, SeriesKey, Sizes
+from dashboard.model import (
+    Acknowledgement,
+    Commit,
+    History,
+    Point,
+    Problem,
+    RunInfo,
+    SeriesKey,
+    Sizes,
+)
 from dashboard.reading import RunFile, read_files
+
+# The fields of a SeriesKey: plain tuples hash much faster, and there is one for every line.
+CaseName: TypeAlias = tuple[str, str, str, str, str, Sizes, str, str]
 
 
 def load_history(data: Path, repo: Path | None = None) -> History:
     """Read all files under a data folder; git in `repo` gives the order of the commits."""
     with _no_collection():
         files, problems = read_files(data)
-        return make_history(files, first_parents(repo) if repo else (), problems)
+        acknowledged, faults = read_acknowledged(data)
+        line = first_parents(repo) if repo else ()
+        return make_history(files, line, [*problems, *faults], acknowledged)
 
 
 def make_history(
-    files: Sequence[RunFile], line: Sequence[GitCommit], problems: Iterable[Problem] = ()
+    files: Sequence[RunFile],
+    line: Sequence[GitCommit],
+    problems: Iterable[Problem] = (),
+    acknowledged: Sequence[Acknowledgement] = (),
 ) -> History:
     """Merge what was read; the order of the files does not matter."""
     commits = order_commits((one.run for one in files), line)
@@ -42,9 +61,8 @@ def make_history(
         sentinels=sentinels,
         ceilings={run_id: ceilings_of(points) for run_id, points in sentinels.items()},
         problems=tuple(sorted(faults, key=lambda p: (p.file, p.line, p.field, p.message))),
-        records=sum(
-            1 + len(o.measurements) + len(o.sentinels) + (o.end is not None) for o in files
-        ),
+        records=sum(one.records for one in files),
+        acknowledged=tuple(acknowledged),
     )
 
 
@@ -66,45 +84,50 @@ def _series(
 ) -> Mapping[SeriesKey, tuple[Point, ...]]:
     """Return the points of every series, in the order of the files."""
     names = Names()
-    found: dict[SeriesKey, list[Point]] = {}
+    found: dict[CaseName, list[Point]] = {}
     for one in files:
-        for key, lines in _cases(one, names, problems).items():
+        for name, lines in _cases(one, names, problems).items():
             points = merge(one.run.run_id, one.run.source.commit, one.file, lines)
-            found.setdefault(key, []).extend(points)
-    return {key: tuple(found[key]) for key in sorted(found)}
+            found.setdefault(name, []).extend(points)
+    keys = {SeriesKey(*name): name for name in found}
+    return {key: tuple(found[keys[key]]) for key in sorted(keys)}
 
 
 class Names:
     """Sizes by content: one order of their names wherever they were written in another."""
 
     def __init__(self) -> None:
+        self._written: dict[Sizes, Sizes] = {}
         self._sizes: dict[frozenset[tuple[str, int]], Sizes] = {}
 
     def sizes(self, sizes: Mapping[str, int]) -> Sizes:
         """Return the sizes as first written."""
-        return self._sizes.setdefault(frozenset(sizes.items()), tuple(sizes.items()))
+        written = tuple(sizes.items())
+        if written not in self._written:
+            self._written[written] = self._sizes.setdefault(frozenset(written), written)
+        return self._written[written]
 
 
-def _cases(one: RunFile, names: Names, problems: list[Problem]) -> dict[SeriesKey, list[Located]]:
-    """Group the lines of one run by series and give back what later lines leave out."""
+def _cases(one: RunFile, names: Names, problems: list[Problem]) -> dict[CaseName, list[Located]]:
+    """Group the lines of one run by case and give back what later lines leave out."""
     device = one.run.device.slug
     first: dict[tuple[object, ...], Measurement] = {}
-    taken: set[tuple[SeriesKey, int]] = set()
-    cases: dict[SeriesKey, list[Located]] = {}
+    taken: set[tuple[CaseName, int]] = set()
+    cases: dict[CaseName, list[Located]] = {}
     for number, line in one.measurements:
-        case = line.case
-        sizes, dtype = names.sizes(case.workload.sizes), case.workload.dtype
-        key = SeriesKey(
-            device, case.op, case.implementation, case.mode, dtype, sizes, case.timer, case.cache
-        )
-        if (key, line.replicate) in taken:
-            told = f"replicate {line.replicate} of this case was already measured; the first counts"
+        case, replicate = line.case, line.replicate
+        workload = (
+            device, case.op, case.implementation, case.mode, case.workload.dtype,
+            names.sizes(case.workload.sizes),
+        )  # fmt: skip
+        name = (*workload, case.timer, case.cache)
+        if (name, replicate) in taken:
+            told = f"replicate {replicate} of this case was already measured; the first counts"
             problems.append(Problem(one.file, number, "case", told))
             continue
-        taken.add((key, line.replicate))
-        group = (case.op, case.implementation, case.mode, dtype, sizes, line.replicate)
-        details = first.setdefault(group, line)
-        cases.setdefault(key, []).append(Located(number, line, details))
+        taken.add((name, replicate))
+        details = first.setdefault((workload, replicate), line)
+        cases.setdefault(name, []).append(Located(number, line, details))
     return cases
 
 

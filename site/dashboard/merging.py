@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
-
-import numpy as np
+from typing import NamedTuple, TypeVar
 
 from collector.record import Latency, Measurement, decode_samples
 from collector.verdict import mean_interval
 from dashboard.model import Point
 
 T = TypeVar("T")
-Row: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
 
-QUANTILES = np.array([0.01, 0.25, 0.75, 0.99])
+QUANTILES = (0.01, 0.25, 0.75, 0.99)
 FAILURES = ("incorrect", "error", "oom", "timeout", "skipped", "unavailable")
 
 
@@ -124,29 +121,28 @@ def merge_times(latencies: Sequence[Latency]) -> Times:
         )  # fmt: skip
     medians = tuple(latency.median_ns for latency in latencies)
     low, middle, high = mean_interval(medians)
-    row = np.sort(np.concatenate([_samples_ns(latency) for latency in latencies]))
-    q01, q25, q75, q99 = _quantiles(row)
+    row = sorted(sample for latency in latencies for sample in _samples_ns(latency))
+    q01, q25, q75, q99 = (_quantile(row, share) for share in QUANTILES)
     return Times(
         medians, middle, low, high,
-        q01, q25, q75, q99, float(row[0]), len(row), first.calls,
+        q01, q25, q75, q99, row[0], len(row), first.calls,
         min(latency.sets for latency in latencies),
     )  # fmt: skip
 
 
-def _samples_ns(latency: Latency) -> Row:
+def _samples_ns(latency: Latency) -> list[float]:
     """Return the samples per call; when they are damaged, the summary stands for them."""
     try:
         whole = decode_samples(latency.encoded)
     except ValueError:
-        row = (latency.q01_ns, latency.q25_ns, latency.median_ns, latency.q75_ns, latency.q99_ns)
-        return np.array(row)
-    return np.array(whole, dtype=np.float64) / latency.calls
+        return [latency.q01_ns, latency.q25_ns, latency.median_ns, latency.q75_ns, latency.q99_ns]
+    calls = latency.calls
+    return [sample / calls for sample in whole]
 
 
-def _quantiles(row: Row) -> tuple[float, ...]:
-    """Return four quantiles of a sorted row, linear between neighbours; np.quantile is slower."""
-    places = QUANTILES * (len(row) - 1)
-    low = places.astype(np.intp)
-    high = np.minimum(low + 1, len(row) - 1)
-    values = row[low] + (row[high] - row[low]) * (places - low)
-    return tuple(values.tolist())
+def _quantile(row: Sequence[float], share: float) -> float:
+    """Return a quantile of a sorted row, linear between neighbours."""
+    place = share * (len(row) - 1)
+    low = int(place)
+    high = min(low + 1, len(row) - 1)
+    return row[low] + (row[high] - row[low]) * (place - low)

@@ -149,6 +149,20 @@ class SentinelPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """A change that people accepted; without an implementation it holds for all of the op.
+
+    `commit` may be the beginning of a hash.
+    """
+
+    device: str
+    op: str
+    commit: str
+    reason: str
+    implementation: str
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Everything that the records say, in order; made once, read by all pages.
 
@@ -165,3 +179,4 @@ class History:
     ceilings: Mapping[str, Ceilings]
     problems: tuple[Problem, ...]
     records: int
+    acknowledged: tuple[Acknowledgement, ...] = ()

@@ -43,7 +43,8 @@ class Row:
 
     `same-code` is a change of device time although the machine code is the same: noise, the
     machine, or what is launched around the kernel, and no regression of it. `broken` had a time
-    and fails now. `reason` says why there is no comparison.
+    and fails now. `reason` says why there is no comparison, `acknowledged` why people accepted
+    the change; it is empty where they did not.
     """
 
     key: SeriesKey
@@ -54,6 +55,7 @@ class Row:
     judgement: Judgement | None
     reason: str
     causes: tuple[Cause, ...]
+    acknowledged: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,16 @@ def left_out_runs(history: History) -> tuple[RunInfo, ...]:
     return tuple(run for run in history.runs.values() if not usable(run))
 
 
-def commit_tables(history: History) -> tuple[CommitTable, ...]:
-    """Return the table of each device and commit, newest commit first."""
+def commit_tables(history: History, newest: int | None = None) -> tuple[CommitTable, ...]:
+    """Return the table of each device and commit, newest commit first.
+
+    `newest` bounds the tables of each device to its last commits.
+    """
     index = Index(history)
     tables = [
         commit_table(index, device, before, after)
         for device, commits in index.commits.items()
-        for before, after in pairwise(commits)
+        for before, after in list(pairwise(commits))[-newest if newest else 0 :]
     ]
     return tuple(sorted(tables, key=lambda table: (-table.after.order, table.device)))
 
@@ -147,7 +152,10 @@ def commit_table(index: Index, device: str, before: Commit, after: Commit) -> Co
     rows = [_row(pair, one, differences) for pair, one in zip(pairs, judged, strict=True)]
     rows += [one for one in matched if isinstance(one, Row)]
     by_key = {row.key: row for row in rows}
-    told = tuple(_with_host(row, by_key) for row in sorted(rows, key=lambda row: row.key))
+    told = tuple(
+        _accepted(_with_host(row, by_key), index.history, after)
+        for row in sorted(rows, key=lambda row: row.key)
+    )
     return CommitTable(
         device, before, after, told, differences, _drifts(index, device, before, after)
     )
@@ -245,6 +253,18 @@ def _with_host(row: Row, by_key: Mapping[SeriesKey, Row]) -> Row:
     if abs(apart.log_ratio) > abs(row.judgement.comparison.log_ratio) / 3:
         return row
     return replace(row, causes=(host_cause(apart.change), *row.causes))
+
+
+def _accepted(row: Row, history: History, after: Commit) -> Row:
+    """Add why people accepted a change for the worse, if they did."""
+    if row.verdict not in ("regressed", "broken"):
+        return row
+    for one in history.acknowledged:
+        same = one.device == row.key.device and one.op == row.key.op
+        whole = one.implementation in ("", row.key.implementation)
+        if same and whole and after.sha.startswith(one.commit):
+            return replace(row, acknowledged=one.reason)
+    return row
 
 
 def _differences(

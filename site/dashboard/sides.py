@@ -55,6 +55,7 @@ class Index:
         self.order = {commit.sha: commit.order for commit in history.commits}
         self.commits = self._commits_by_device()
         self._noise: dict[SeriesKey, Noise | None] = {}
+        self._sides: dict[tuple[SeriesKey, str], dict[Identity, Side]] = {}
         self._drifts: dict[tuple[tuple[str, ...], tuple[str, ...]], Mapping[str, Drift]] = {}
         self._runs: dict[tuple[str, str], list[RunInfo]] = {}
         for run_id in self._epochs:
@@ -95,10 +96,13 @@ class Index:
 
     def sides(self, key: SeriesKey, commit: str) -> dict[Identity, Side]:
         """Return the sides that a commit offers, by identity, the newest last."""
-        groups: dict[Identity, list[Point]] = {}
-        for point in self.points(key, commit):
-            groups.setdefault(self.identity(point), []).append(point)
-        return {identity: _joined(commit, points) for identity, points in groups.items()}
+        if (key, commit) not in self._sides:
+            groups: dict[Identity, list[Point]] = {}
+            for point in self.points(key, commit):
+                groups.setdefault(self.identity(point), []).append(point)
+            made = {identity: _joined(commit, points) for identity, points in groups.items()}
+            self._sides[key, commit] = made
+        return self._sides[key, commit]
 
     def noise(self, key: SeriesKey) -> Noise | None:
         """Return the noise of a series: how far replicates of one commit differ."""

@@ -1,0 +1,46 @@
+"""Changes that people looked at and accepted: `data/acknowledged.yml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from dashboard.model import Acknowledgement, Problem
+
+FILE = "acknowledged.yml"
+REQUIRED = ("device", "op", "commit", "reason")
+KNOWN = (*REQUIRED, "implementation")
+LEAST_COMMIT = 7
+
+
+def read_acknowledged(data: Path) -> tuple[tuple[Acknowledgement, ...], list[Problem]]:
+    """Read the entries of a data folder, and what is wrong with the others; none without a file."""
+    path = data / FILE
+    if not path.is_file():
+        return (), []
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return (), [Problem(FILE, 0, "", f"cannot be read, so nothing is acknowledged: {error}")]
+    if not isinstance(entries, list):
+        told = "must be a list of entries; write [] when there is none"
+        return (), [] if entries is None else [Problem(FILE, 0, "", told)]
+    read = [_entry(number, entry) for number, entry in enumerate(entries, start=1)]
+    good = tuple(one for one in read if isinstance(one, Acknowledgement))
+    return good, [one for one in read if isinstance(one, Problem)]
+
+
+def _entry(number: int, entry: object) -> Acknowledgement | Problem:
+    place = f"entry {number}"
+    if not isinstance(entry, dict):
+        return Problem(FILE, 0, place, f"must name {', '.join(REQUIRED)}")
+    texts = {str(name): str(value) for name, value in entry.items() if value is not None}
+    missing = [name for name in REQUIRED if not texts.get(name)]
+    unknown = [name for name in texts if name not in KNOWN]
+    if missing or unknown:
+        told = [f"{name} is missing" for name in missing] + [f"unknown {name}" for name in unknown]
+        return Problem(FILE, 0, place, "; ".join(told))
+    if len(texts["commit"]) < LEAST_COMMIT:
+        return Problem(FILE, 0, place, f"commit needs at least {LEAST_COMMIT} digits")
+    return Acknowledgement(**{name: texts.get(name, "") for name in KNOWN})
