@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "site")) if path not in sys.path]
 
 from dashboard import build  # noqa: E402
+
+BODIES: dict[str, str] = {}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -29,3 +33,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         level = InclusionLevel.INCLUDED if path in build.IN_NAV else InclusionLevel.NOT_IN_NAV
         files.append(File.generated(config, path, content=content, inclusion=level))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Keep HTML away from the Markdown parser, which takes longer than all the rest."""
+    if page.file.abs_src_path is not None:
+        return markdown
+    BODIES[page.file.src_uri] = markdown
+    return ""
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    return BODIES.pop(page.file.src_uri, html)

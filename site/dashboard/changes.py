@@ -14,6 +14,7 @@ from dashboard.regressions import CommitTable, Row, left_out_runs, series_levels
 
 File = tuple[str, bytes]
 COMMIT_PAGES = 50
+WHOLE_TABLES = 10
 FEED_ENTRIES = 50
 CHANGES = ("broken", "regressed", "improved", "same-code")
 ORDER = (*CHANGES, "incomparable", "missing", "new", "inconclusive", "unmeasured", "unchanged")
@@ -58,9 +59,10 @@ def change_pages(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
     yield _regressions(book, tables, changes, paged)
     yield "regressions/feed.xml", _feed(book, changes, paged)
     yield _commits(book, tables, paged)
+    whole = {commit.sha for commit in paged[-WHOLE_TABLES:]}
     for commit in paged:
         here = [table for table in tables if table.after.sha == commit.sha]
-        yield _commit(book, commit, here)
+        yield _commit(book, commit, here, commit.sha in whole)
 
 
 def _paged(book: Book, tables: tuple[CommitTable, ...]) -> list[Commit]:
@@ -128,13 +130,14 @@ def _commits(book: Book, tables: Sequence[CommitTable], paged: list[Commit]) -> 
     )
 
 
-def _commit(book: Book, commit: Commit, tables: list[CommitTable]) -> File:
+def _commit(book: Book, commit: Commit, tables: list[CommitTable], whole: bool) -> File:
     return book.write(
         commit_path(commit),
         "commit.md.j2",
         f"Commit {commit.sha[:8]}",
         searchable=False,
         commit=commit,
+        whole=whole,
         tables=[(table, sorted(table.rows, key=_rank)) for table in tables],
         runs=[run for run in book.history.runs.values() if run.source.commit == commit.sha],
         sizes_text=sizes_text,
