@@ -146,12 +146,13 @@ def test_hot_case_that_fits_the_cache_is_held_against_the_cache():
     assert roof(KEY, fitting, H200, L2_BYTES).regime == "memory"
 
 
-def test_cache_without_a_ceiling_falls_back_on_memory():
+def test_case_in_a_cache_of_unknown_speed_is_not_held_against_memory():
     blind = replace(H200, l2_bytes_per_s=None)
-    found = limits_ns(
-        replace(KEY, cache="hot"), point(1.0, work(minimal_bytes=100)), blind, L2_BYTES
-    )
-    assert set(found) == {"latency", "memory", "compute", "special"}
+    inside = point(10e3, work(minimal_bytes=50_000_000))
+    found = roof(replace(KEY, cache="hot"), inside, blind, L2_BYTES)
+    assert set(found.limits_ns) == {"latency", "compute", "special"}
+    assert found.flags == ()
+    assert roof(KEY, inside, blind, L2_BYTES).flags == ("above-roof",)
 
 
 def test_case_with_a_slow_host_and_a_fast_kernel_is_bound_by_the_host():

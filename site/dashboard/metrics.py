@@ -74,13 +74,14 @@ def limits_ns(
         "call": ceilings.floor_call_ns,
         "submit": ceilings.floor_submit_ns,
     }[key.timer]
-    found = {"latency": floor_ns}
+    found: dict[str, float | None] = {"latency": floor_ns}
     cost = point.cost
     if cost is not None and key.timer != "submit":
-        inside = fits_l2(key, point, l2_bytes) and ceilings.l2_bytes_per_s is not None
-        name = "l2" if inside else "memory"
-        rate = ceilings.l2_bytes_per_s if inside else ceilings.copy_bytes_per_s
-        found[name] = _least_ns(cost.minimal_bytes, rate)
+        # In a cache whose rate was not measured, memory is no limit and there is none to name.
+        if fits_l2(key, point, l2_bytes):
+            found["l2"] = _least_ns(cost.minimal_bytes, ceilings.l2_bytes_per_s)
+        else:
+            found["memory"] = _least_ns(cost.minimal_bytes, ceilings.copy_bytes_per_s)
         found["compute"] = _least_ns(cost.flops, pipe_flops_per_s(ceilings, cost.pipe))
         found["special"] = _least_ns(cost.special_ops, ceilings.special_ops_per_s)
     return {name: time for name in LIMITS if (time := found.get(name)) is not None}
