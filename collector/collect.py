@@ -245,13 +245,12 @@ def tasks(
             left.append(Job(job.op, job.implementation, job.mode, job.workload, series, job.check))
     if not left:
         return []
-    out: list[tuple[list[Any], bool]] = [([phase("before", False)], False)]
-    for name in session.ops:
-        timed = [job for job in left if job.op == name and not job.check]
-        checked = [job for job in left if job.op == name and job.check]
-        out += [(with_sentinels(timed), False)] if timed else []
-        out += [(list(checked), True)] if checked else []
-    return [*out, ([phase("after", False)], False)]
+    timed = [[job for job in left if job.op == name and not job.check] for name in session.ops]
+    checked = [[job for job in left if job.op == name and job.check] for name in session.ops]
+    device = [with_sentinels(jobs) for jobs in timed if jobs] or [[]]
+    device[0].insert(0, phase("before", False))
+    device[-1].append(phase("after", False))
+    return [(steps, False) for steps in device] + [(list(jobs), True) for jobs in checked if jobs]
 
 
 def phase(name: str, drift_only: bool) -> dict[str, Any]:

@@ -125,9 +125,9 @@ def stack(rows: Sequence[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
 
 
 def poison(outputs: Sequence[Outputs]) -> None:
-    """Overwrite outputs with NaN or the largest integer."""
-    for row in outputs:
-        for tensor in as_tuple(row):
+    """Overwrite outputs with NaN or the largest integer, those of inference mode too."""
+    with torch.inference_mode():
+        for tensor in (tensor for row in outputs for tensor in as_tuple(row)):
             value = float("nan") if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max
             tensor.fill_(value)
 

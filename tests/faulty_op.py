@@ -79,7 +79,10 @@ OP = Op(
         "x": torch.randn(workload["size"], generator=generator, device=device)
     },
     implementations=(
-        *(Implementation(name=name, kind="eager", build=build(call)) for name, call in CALLS.items()),
+        *(
+            Implementation(name=name, kind="eager", build=build(call))
+            for name, call in CALLS.items()
+        ),
         Implementation(name="absent", kind="library", build=build(twice), packages=("no_such",)),
         Implementation(
             name="too-big", kind="eager", build=build(twice), unsupported=lambda w: "64 is too big"

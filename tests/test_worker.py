@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from collector import crew, worker
+from collector.bench import Bench, Channel, ContaminatedError, time_series
+from collector.crew import chunks, environment, last_words
+from collector.timing import Clock, Method, Timing
+from kernels.spec import Implementation
+
+
+class Blind:
+    def sample(self):
+        pass
+
+    def summary(self):
+        return None
+
+
+class Wire:
+    def __init__(self):
+        self.events = []
+
+    def write(self, text):
+        self.events.append(json.loads(text))
+
+    def flush(self):
+        pass
+
+
+def bench():
+    return Bench(Channel(Wire(), 0.0), Clock("cpu", 1 << 20, Blind()), Blind(), "cpu", 0)
+
+
+def op_with(implementation):
+    return SimpleNamespace(implementation=lambda name: implementation)
+
+
+def refusal(implementation, workload=None):
+    job = SimpleNamespace(implementation="x", workload=workload)
+    return worker.impossible(bench(), op_with(implementation), job)
+
+
+def made(kind="eager", **fields):
+    return Implementation(name="x", kind=kind, build=lambda inputs: lambda: None, **fields)
+
+
+def test_torch_compile_without_a_compiler_is_unavailable_and_no_error(monkeypatch):
+    monkeypatch.setattr(worker, "which", lambda name: None)
+    status, reason = refusal(made("compiled"))
+    assert status == "unavailable"
+    assert "install g++" in reason
+
+
+def test_a_compiler_named_by_cxx_counts(monkeypatch):
+    monkeypatch.setenv("CXX", "my-compiler")
+    monkeypatch.setattr(worker, "which", lambda name: name if name == "my-compiler" else None)
+    assert refusal(made("compiled")) is None
+
+
+def test_a_missing_package_is_named():
+    assert refusal(made(packages=("absent_one", "json"))) == (
+        "unavailable",
+        "package absent_one is not installed",
+    )
+
+
+def test_an_unsupported_workload_is_skipped_with_its_reason():
+    assert refusal(made(unsupported=lambda workload: "too wide")) == ("skipped", "too wide")
+
+
+def test_a_recompilation_in_the_timed_part_is_refused(monkeypatch):
+    stats = torch._dynamo.utils.counters["stats"]
+
+    def call(self, method, thunk):
+        stats["unique_graphs"] += 1
+        return Timing([1000], 1, 1, "limit")
+
+    monkeypatch.setattr(Clock, "call", call)
+    monkeypatch.setattr("collector.bench.recheck", lambda *args: None)
+    built = SimpleNamespace(thunk=lambda: torch.zeros(1))
+    with pytest.raises(ContaminatedError, match="recompiled"):
+        time_series(bench(), built, Method("call", "hot"))
+
+
+def test_sets_are_the_same_for_every_implementation_and_differ_from_one_another():
+    from kernels.registry import load_op
+
+    op = load_op("rms_norm")
+    workload = op.select("smoke")[0]
+    first = [t["x"].clone() for t in bench().prepare(op, workload, 3)]
+    again = bench().prepare(op, workload, 3)
+    assert all(torch.equal(a, b["x"]) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], first[1])
+
+
+def test_only_a_check_runs_in_the_interpreter(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "TRITON_INTERPRET" not in environment(interpret=False)
+    assert environment(interpret=True)["TRITON_INTERPRET"] == "1"
+
+
+def test_silence_ends_the_reading_of_a_pipe():
+    import os
+
+    read, write = os.pipe()
+    os.write(write, b"hello")
+    assert list(chunks(read, lambda: 0.05)) == [b"hello", None]
+    os.close(write)
+    assert list(chunks(read, lambda: 5.0)) == []
+    os.close(read)
+
+
+def test_the_last_words_of_a_worker_are_its_last_line(tmp_path):
+    path = tmp_path / "errors"
+    path.write_text("Traceback\n  file\nValueError: boom\n\n")
+    with path.open(encoding="utf-8") as stream:
+        assert last_words(stream) == ": ValueError: boom"
+
+
+def test_a_device_that_cannot_be_probed_is_told(monkeypatch):
+    monkeypatch.setattr(crew, "environment", lambda interpret: {"PATH": "/nowhere"})
+    monkeypatch.setattr(crew.sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="cannot be probed"):
+        crew.probe()
