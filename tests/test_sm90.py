@@ -20,6 +20,7 @@ SINKHORN = {
     name: f"sinkhorn:triton-{name}:batch=262144,n=4,n_iter=20,float32"
     for name in ("global", "registers", "packed", "scalars")
 }
+WIDE_TILES = [f"sinkhorn:triton-packed:batch=4096,n={n},n_iter=20,float32" for n in (16, 64)]
 
 pytestmark = pytest.mark.skipif(
     not (TOOLS / "cuobjdump").exists(), reason="this Triton brings no CUDA tools"
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 def machine_code():
     """Compile everything in a process of its own, where kernels are not interpreted."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.sm90", *RMS_NORM, *SINKHORN.values()]
+    command = [sys.executable, "-m", "tests.sm90", *RMS_NORM, *SINKHORN.values(), *WIDE_TILES]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return {case: kernels for case, [*kernels] in json.loads(done.stdout).items()}
@@ -40,7 +41,7 @@ def count(kernel, *prefixes):
     return sum(n for name, n in kernel["instructions"].items() if name.startswith(prefixes))
 
 
-@pytest.mark.parametrize("case", [*RMS_NORM, *SINKHORN.values()])
+@pytest.mark.parametrize("case", [*RMS_NORM, *SINKHORN.values(), *WIDE_TILES])
 def test_a_call_is_one_kernel_without_spills(machine_code, case):
     (kernel,) = machine_code[case]
     assert kernel["stack_bytes"] == 0

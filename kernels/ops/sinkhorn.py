@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernels.spec import Inputs, Thunk
 
 EPS = 1e-6
-ELEMENTS_PER_ROW_BLOCK = 256
+ROWS_PER_BLOCK = 256
 WIDEST_IN_REGISTERS = 64
 
 
@@ -44,6 +44,17 @@ def _global(m_ptr, out_ptr, n_iter, eps, N: tl.constexpr, BLOCK_N: tl.constexpr)
         tl.store(out_ptr + matrix + i * N + index, scaled, mask=mask)
 
 
+@triton.jit
+def _reciprocal(x, ASSEMBLY: tl.constexpr):
+    """Take one over x by one instruction; a division takes eight. Interpreted, it divides."""
+    if ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return 1.0 / x
+
+
 @triton.jit(do_not_specialize=["batch", "n_iter"])
 def _registers(
     logits_ptr,
@@ -54,6 +65,7 @@ def _registers(
     N: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):
     """Scale BLOCK matrices that stay in registers, as one tile of BLOCK x n x n."""
     matrix = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None, None]
@@ -65,19 +77,9 @@ def _registers(
     u = tl.full([BLOCK, BLOCK_N, 1], 1.0, tl.float32)
     v = tl.full([BLOCK, 1, BLOCK_N], 1.0, tl.float32)
     for _ in range(n_iter):
-        u = 1.0 / (tl.sum(m * v, axis=2, keep_dims=True) + eps)
-        v = 1.0 / (tl.sum(m * u, axis=1, keep_dims=True) + eps)
+        u = _reciprocal(tl.sum(m * v, axis=2, keep_dims=True) + eps, ASSEMBLY)
+        v = _reciprocal(tl.sum(m * u, axis=1, keep_dims=True) + eps, ASSEMBLY)
     tl.store(out_ptr + offsets, u * m * v, mask=mask)
-
-
-@triton.jit
-def _reciprocal(x, ASSEMBLY: tl.constexpr):
-    if ASSEMBLY:
-        return tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return 1.0 / x
 
 
 @triton.jit
@@ -186,33 +188,34 @@ def scale_global(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.T
 
 def scale_registers(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.Tensor:
     """Scale one matrix a program, held in registers."""
-    return _launch_registers(logits, n_iter, eps, block=1, num_warps=1)
+    return _launch_registers(logits, n_iter, eps, block=1)
 
 
 def scale_packed(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.Tensor:
     """Scale many matrices a program, held in registers."""
     block = packed_block(logits.shape[0], logits.shape[1])
-    return _launch_registers(logits, n_iter, eps, block=block, num_warps=4)
+    return _launch_registers(logits, n_iter, eps, block=block)
 
 
 def packed_block(batch: int, n: int) -> int:
     """Return how many matrices of a batch are packed into one program."""
     return min(
         triton.next_power_of_2(max(1, batch)),
-        max(1, ELEMENTS_PER_ROW_BLOCK // triton.next_power_of_2(n)),
+        max(1, ROWS_PER_BLOCK // triton.next_power_of_2(n)),
     )
 
 
-def _launch_registers(
-    logits: torch.Tensor, n_iter: int, eps: float, block: int, num_warps: int
-) -> torch.Tensor:
+def _launch_registers(logits: torch.Tensor, n_iter: int, eps: float, block: int) -> torch.Tensor:
     logits = logits.contiguous()
     out = torch.empty_like(logits)
     batch, n, _ = logits.shape
     if out.numel():
+        block_n = triton.next_power_of_2(n)
+        # Sixteen elements a thread: a 4 x 4 matrix then needs no exchange between threads.
+        num_warps = min(32, max(1, block * block_n**2 // 512))
         _registers[(triton.cdiv(batch, block),)](
             logits, out, batch, n_iter, eps,
-            N=n, BLOCK_N=triton.next_power_of_2(n), BLOCK=block,
+            N=n, BLOCK_N=block_n, BLOCK=block, ASSEMBLY=logits.is_cuda,
             num_warps=num_warps, enable_fp_fusion=True,
         )  # fmt: skip
     return out
