@@ -19,7 +19,7 @@ def environment(templates: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("age", "binary", "bytes_text", "change", "date", "duration", "interval", "percent")
+    names = ("binary", "bytes_text", "change", "date", "duration", "interval", "percent")
     names += ("plural", "rate", "short", "significant", "slug", "times")
     made.filters |= {name: getattr(words, name) for name in names}
     made.globals |= {"NONE": words.NONE, "STATUS_WORDS": words.STATUS_WORDS}

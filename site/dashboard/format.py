@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 NONE = "–"
 STATUS_WORDS: Mapping[str, str] = {
@@ -98,16 +97,6 @@ def rate(value: float | None, unit: str) -> str:
 def date(stamp: str) -> str:
     """Return the day of an ISO time."""
     return stamp[:10]
-
-
-def age(stamp: str, now: datetime) -> str:
-    """Say how long ago an ISO time was."""
-    then = datetime.fromisoformat(stamp)
-    seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
-    days, hours = int(seconds // 86400), int(seconds // 3600)
-    if days >= 1:
-        return f"{days} day{'s' if days > 1 else ''} ago"
-    return f"{hours} hour{'s' if hours > 1 else ''} ago" if hours >= 1 else "less than an hour ago"
 
 
 def short(sha: str | None) -> str:

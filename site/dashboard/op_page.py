@@ -12,7 +12,7 @@ from markupsafe import Markup
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, shard
-from dashboard.figures import METRICS, Scene, metric_chart, ratios, speed_up_chart
+from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
 from dashboard.model import OpInfo
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
@@ -21,7 +21,6 @@ from dashboard.timeline import history_chart, timeline
 from dashboard.views import FIELDS, Curves, View
 
 File = tuple[str, bytes]
-CHARTS = ("speedup", "latency", "bandwidth", "throughput", "roofline", "history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,3 @@ def _sizes(book: Book, op: OpInfo) -> list[tuple[str, str]]:
 def _short_hash(view: View) -> str:
     return hashlib.sha256(view.key.encode()).hexdigest()[:6]
 
-
-def compared(curves: Curves) -> bool:
-    """Say whether a view has anything to compare with the baseline."""
-    return any(ratios(curves, name, curves.op.baseline) for name in curves.names)

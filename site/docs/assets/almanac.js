@@ -102,6 +102,7 @@
       this.figures = parse(root.querySelector("[data-figures]")) || {};
       this.view = this.index.default;
       this.defaults = new Map();
+      this.wanted = new Map(); // what the reader asked for, which may not have been measured
       this.form = root.querySelector("[data-controls]");
       this.notice = root.querySelector("[data-notice]");
       this.visible = new Set();
@@ -160,11 +161,13 @@
         const known = this.defaults.has(name) && this.write(name, value);
         if (!known) wrong.push(`${name}=${value}`);
       }
+      for (const name of this.names()) this.wanted.set(name, this.read(name));
       return wrong;
     }
 
     changed(name) {
       this.last = name;
+      this.wanted.set(name, this.read(name));
       this.tell([]);
       this.save();
       this.refresh();
@@ -173,7 +176,7 @@
     save() {
       const query = new URLSearchParams();
       for (const [name, value] of this.defaults) {
-        if (this.read(name) !== value) query.set(name, this.read(name));
+        if (this.wanted.get(name) !== value) query.set(name, this.wanted.get(name));
       }
       const text = query.toString();
       const address = location.pathname + (text ? `?${text}` : "") + location.hash;
@@ -209,21 +212,23 @@
     nearest() {
       const { fields, views } = this.index;
       if (!fields.length) return this.view;
-      const asked = fields.map((name) => this.read(name));
-      if (asked.join("|") in views) return asked.join("|");
+      const asked = fields.map((name) => this.wanted.get(name));
+      if (asked.join("|") in views) return this.choose(asked, asked);
       const kept = fields.indexOf(this.last);
       const score = (key) => key.split("|").reduce((sum, value, place) =>
         sum + (value === asked[place] ? (place === kept ? 100 : 1) : 0), 0);
       const best = Object.keys(views).reduce((a, b) => (score(b) > score(a) ? b : a));
-      const moved = [];
-      best.split("|").forEach((value, place) => {
-        if (value === asked[place]) return;
-        moved.push(`${asked[place]} (shown: ${value})`);
-        this.write(fields[place], value);
-      });
-      this.save();
-      this.tell([], `Not measured for this choice: ${moved.join(", ")}.`);
-      return best;
+      return this.choose(best.split("|"), asked);
+    }
+
+    /** Set the controls to a view, and say where it is not what was asked for. */
+    choose(values, asked) {
+      const { fields } = this.index;
+      values.forEach((value, place) => this.write(fields[place], value));
+      const moved = values.map((value, place) => [value, asked[place]]).filter(([a, b]) => a !== b);
+      const told = moved.map(([value, other]) => `${other} (shown: ${value})`).join(", ");
+      if (told) this.tell([], `Not measured for this choice: ${told}.`);
+      return values.join("|");
     }
 
     url(name) {

@@ -1,0 +1,308 @@
+"""The built site in a real browser: every kind of page, both themes, and a phone."""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests import synthetic
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+SUB_PATH = "/below/"
+MODES = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
+    "phone": {
+        "color_scheme": "light", "viewport": {"width": 390, "height": 844}, "has_touch": True,
+    },
+}  # fmt: skip
+
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}; set CHROMIUM"),
+    pytest.mark.timeout(300),
+]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serve a folder below a path, so that an absolute link cannot work by accident."""
+
+    def log_message(self, *args):
+        pass
+
+    def translate_path(self, path):
+        inside = path.startswith(SUB_PATH)
+        return super().translate_path("/" + path[len(SUB_PATH) :]) if inside else "/nowhere"
+
+
+def build(data, out):
+    found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'site'}", "ALMANAC_NPM": "off"}
+    found |= {"ALMANAC_DATA_DIR": str(data), "ALMANAC_SITE_DIR": str(out)}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    environ = os.environ | found | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    data = tmp_path_factory.mktemp("data")
+    plan = synthetic.Plan(
+        commits=3, replicates=2, sweep=6, caches=("cold",), cards=(synthetic.H200, synthetic.CPU),
+        effects={(2, "sinkhorn", "triton-packed"): 1.2},
+    )  # fmt: skip
+    synthetic.build(data, plan)
+    return build(data, tmp_path_factory.mktemp("site") / "site")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield launched
+        launched.close()
+
+
+def serve(folder):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    server = serve(site)
+    yield f"http://127.0.0.1:{server.server_address[1]}{SUB_PATH}"
+    server.shutdown()
+    server.server_close()
+
+
+class Visitor:
+    """A browser window that notes everything that goes wrong."""
+
+    def __init__(self, browser, address, **mode):
+        self.context = browser.new_context(**mode)
+        self.page = self.context.new_page()
+        self.address = address
+        self.faults = []
+        host = urlsplit(address).netloc
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("requestfailed", self._failed)
+        self.page.on("response", lambda r: r.status >= 400 and self.faults.append(f"404: {r.url}"))
+        self.page.on(
+            "request",
+            lambda r: urlsplit(r.url).netloc not in (host, "") and self.faults.append(r.url),
+        )
+
+    def _failed(self, request):
+        # The next page aborts what the last one still asked for.
+        if "ERR_ABORTED" not in (request.failure or ""):
+            self.faults.append(f"failed: {request.url}")
+
+    def _console(self, message):
+        if message.type in ("error", "warning"):
+            self.faults.append(f"console: {message.text}")
+
+    def go(self, path):
+        self.page.goto(self.address + path)
+        return self.page
+
+    def see_charts(self):
+        """Scroll to every chart that can be seen; return those that were not drawn."""
+        missing = []
+        for chart in self.page.query_selector_all(".ka-chart"):
+            if not chart.is_visible():
+                continue
+            chart.scroll_into_view_if_needed()
+            name = chart.get_attribute("data-chart")
+            try:
+                self.page.wait_for_function(
+                    "c => c.querySelector('.ka-live .main-svg .trace')"
+                    " && c.classList.contains('ka-drawn')",
+                    arg=chart, timeout=15_000,
+                )  # fmt: skip
+            except playwright.TimeoutError:
+                missing.append(name)
+        return missing
+
+
+@pytest.fixture(params=MODES)
+def visitor(request, browser, address):
+    made = Visitor(browser, address, **MODES[request.param])
+    yield made
+    made.context.close()
+
+
+@pytest.fixture
+def desktop(browser, address):
+    made = Visitor(browser, address, **MODES["light"])
+    yield made
+    made.context.close()
+
+
+def page_kinds(site):
+    """Return one page of each kind, the op's first."""
+    commit = sorted((site / "commits").glob("*/index.html"))[-1].parent.name
+    kinds = ["kernels/sinkhorn/", "", "kernels/", "roofline/", "regressions/", "commits/"]
+    kinds += [f"commits/{commit}/", "devices/", "devices/nvidia-h200/", "health/", "data/"]
+    return [*kinds, "methodology/"]
+
+
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+MARKS = "[...document.querySelectorAll('.ka-chart')].map(c => c.querySelectorAll('.ka-points').length)"
+
+
+def test_every_kind_of_page_is_whole(visitor, site):
+    for path in page_kinds(site):
+        page = visitor.go(path)
+        assert all(page.evaluate(MARKS)), f"{path}: a static chart without marks"
+        assert visitor.see_charts() == [], path
+        assert page.evaluate(OVERFLOW) <= 0, f"{path} is wider than the window"
+        assert visitor.faults == [], path
+
+
+def test_committed_records_make_a_whole_site(browser, tmp_path):
+    server = serve(build(ROOT / "data", tmp_path / "site"))
+    made = Visitor(
+        browser, f"http://127.0.0.1:{server.server_address[1]}{SUB_PATH}", **MODES["light"]
+    )
+    pages = ["", "kernels/", "health/", "data/"]
+    ops = sorted((tmp_path / "site" / "kernels").glob("*/index.html"))
+    for path in [*pages, *(f"kernels/{op.parent.name}/" for op in ops)]:
+        made.go(path)
+        assert made.see_charts() == [], path
+        assert made.faults == [], path
+    made.context.close()
+    server.shutdown()
+    server.server_close()
+
+
+def test_theme_switch_redraws_charts_in_its_colours(desktop):
+    page = desktop.go("kernels/sinkhorn/")
+    assert desktop.see_charts() == []
+    colour = "getComputedStyle(document.querySelector('.ka-drawn .xtick text')).fill"
+    before = page.evaluate(colour)
+    page.click("label[for=__palette_1]:visible")
+    page.wait_for_function(f"{colour} !== '{before}'")
+    assert desktop.faults == []
+
+
+def test_controls_change_the_view_and_the_address(desktop):
+    page = desktop.go("kernels/sinkhorn/")
+    lead = page.inner_text("[data-slot=lead]")
+    page.select_option("select[name=d]", "cpu-2-cores")
+    page.wait_for_function("t => document.querySelector('[data-slot=lead]').innerText !== t", arg=lead)
+    assert "Two cores" in page.inner_text("[data-slot=lead]")
+    assert "d=cpu-2-cores" in page.url
+    page.select_option("select[name=d]", "nvidia-h200")
+    page.wait_for_function("t => document.querySelector('[data-slot=lead]').innerText === t", arg=lead)
+    assert "?" not in page.url
+
+
+def test_address_restores_the_view_and_hidden_lines(desktop):
+    page = desktop.go("kernels/sinkhorn/?timer=call&s=triton-packed~torch.compile&m=bandwidth")
+    page.wait_for_selector(".ka-drawn")
+    assert page.is_checked("input[name=timer][value=call]")
+    assert not page.is_checked("input[name=s][value=torch]")
+    assert page.is_visible("[data-metric-of=bandwidth]")
+    assert page.is_hidden("[data-metric-of=latency]")
+    assert desktop.faults == []
+
+
+def test_unknown_state_in_the_address_is_told_and_charts_stay(desktop):
+    page = desktop.go("kernels/sinkhorn/?d=no-such-card&zz=1")
+    page.wait_for_selector("[data-notice]:not([hidden])")
+    text = page.inner_text("[data-notice]")
+    assert "d=no-such-card" in text and "zz=1" in text
+    assert desktop.see_charts() == []
+
+
+def test_other_baseline_and_size_of_history_are_drawn(desktop):
+    page = desktop.go("kernels/sinkhorn/")
+    desktop.see_charts()
+    page.select_option("select[name=b]", "torch")
+    page.wait_for_function("document.querySelector('#speedup-chart figcaption').innerText.startsWith('Time of torch over')")
+    page.select_option("select[name=h]", "16")
+    page.wait_for_function("/batch = 16 over/.test(document.querySelector('#history-chart figcaption').innerText)")
+    assert desktop.see_charts() == []
+    assert desktop.faults == []
+
+
+def test_hiding_a_line_leaves_the_colours_of_the_others(desktop):
+    page = desktop.go("kernels/sinkhorn/")
+    desktop.see_charts()
+    lines = "Object.fromEntries(document.querySelector('#latency-chart .ka-live').data.filter(t => t.mode === 'lines+markers').map(t => [t.name, [t.line.color, t.marker.symbol]]))"
+    before = page.evaluate(lines)
+    page.uncheck("input[name=s][value=torch]")
+    page.wait_for_function("document.querySelector('#latency-chart .ka-live').data.some(t => t.visible === false)")
+    assert page.evaluate(lines) == before
+
+
+def test_chart_library_is_loaded_once_and_offers_no_upload(desktop):
+    asked = []
+    desktop.page.on("request", lambda r: asked.append(r.url) if "plotly" in r.url else None)
+    page = desktop.go("kernels/sinkhorn/")
+    desktop.see_charts()
+    assert len(asked) == 1
+    titles = page.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title || b.ariaLabel)")
+    assert titles and not [t for t in titles if re.search("share|cloud|send", t or "", re.I)]
+
+
+def test_library_waits_until_a_chart_comes_near(desktop):
+    page = desktop.go("")
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("typeof Plotly") == "undefined"
+
+
+def test_page_scrolls_when_a_finger_starts_on_a_chart(browser, address):
+    made = Visitor(browser, address, **MODES["phone"])
+    page = made.go("kernels/sinkhorn/")
+    made.see_charts()
+    page.evaluate("document.querySelector('#latency-chart').scrollIntoView({block: 'center'})")
+    assert page.evaluate("document.querySelector('#latency-chart .ka-live').layout.dragmode") is False
+    made.context.close()
+
+
+def test_page_without_javascript_shows_all_static_charts(browser, address):
+    made = Visitor(browser, address, java_script_enabled=False, **MODES["light"])
+    page = made.go("kernels/sinkhorn/")
+    charts = page.query_selector_all(".ka-static svg")
+    assert len(charts) == 6 and all(chart.is_visible() for chart in charts)
+    assert page.is_hidden("form.ka-controls")
+    made.context.close()
+
+
+def test_print_shows_the_static_charts_in_ink(browser, address):
+    made = Visitor(browser, address, **MODES["dark"])
+    page = made.go("kernels/sinkhorn/")
+    made.see_charts()
+    page.emulate_media(media="print")
+    shown = page.evaluate("getComputedStyle(document.querySelector('#speedup-chart .ka-static')).visibility")
+    assert shown == "visible"
+    assert page.is_hidden("#speedup-chart .ka-live")
+    made.context.close()
+
+
+def test_table_sorts_by_base_units_and_by_keyboard(desktop):
+    page = desktop.go("kernels/sinkhorn/")
+    head = page.locator("[data-slot=table] th button", has_text="median")
+    head.focus()
+    page.keyboard.press("Enter")
+    values = page.evaluate("[...document.querySelectorAll('[data-slot=table] tbody tr')].map(r => r.cells[3].dataset.sort)")
+    known = [float(value) for value in values if value]
+    assert known == sorted(known) and values[-1] in ("", values[-1])
+    assert page.get_attribute("[data-slot=table] th[aria-sort]", "aria-sort") == "ascending"

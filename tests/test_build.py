@@ -1,0 +1,215 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+from dashboard import __main__ as command
+from dashboard import build
+from dashboard.environment import environment
+from dashboard.history import load_history
+from dashboard.links import Links
+
+from tests import synthetic
+
+ROOT = Path(__file__).parent.parent
+TEMPLATES = environment(ROOT / "templates")
+HOSTILE = "<script>alert(1)</script> </script> | {{ 7*7 }} <b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    plan = synthetic.Plan(
+        commits=3, replicates=2, sweep=5, timers=("graph", "call"), caches=("cold",),
+        cards=(synthetic.H200, synthetic.CPU), subjects={2: HOSTILE},
+        effects={(1, "sinkhorn", "triton-packed"): 1.2},
+    )  # fmt: skip
+    synthetic.build(folder, plan)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(data):
+    return build.render(load_history(data), TEMPLATES)
+
+
+def page(files, path):
+    return files[path].decode()
+
+
+class Shape(HTMLParser):
+    """Elements of a page, and whether every one is closed in order."""
+
+    VOID = frozenset({"input", "br", "img", "meta", "link"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.tags, self.wrong = [], [], [], [], []
+        self.feed(text.split("\n---\n", 1)[1])
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given["href"]] if "href" in given else []
+        self.open += [] if tag in self.VOID else [tag]
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"{tag} at {self.getpos()}")
+
+
+def pages_of(files):
+    return {path: content.decode() for path, content in files.items() if path.endswith(".md")}
+
+
+def test_every_page_is_well_formed_and_names_each_id_once(files):
+    for path, text in pages_of(files).items():
+        shape = Shape(text)
+        assert not shape.wrong and not shape.open, path
+        assert len(shape.ids) == len(set(shape.ids)), path
+
+
+def test_every_page_is_one_block_without_blank_lines(files):
+    for path, text in pages_of(files).items():
+        body = text.split("\n---\n", 1)[1].strip()
+        assert "\n\n" not in body, path
+        assert body.startswith("<div") and body.endswith("</div>")
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_every_link_leads_to_a_file_that_is_made(data, folders):
+    links = Links(folders)
+    made = build.render(load_history(data), TEMPLATES, links)
+    known = {links.address(path) for path in made} | {links.address("methodology.md")}
+    records = {f"data/{path.relative_to(data)}" for path in data.rglob("*.jsonl")}
+    for path, text in pages_of(made).items():
+        for href in Shape(text).links:
+            start = "https://host/sub/" + links.address(path)
+            goal = resolve(start, href)
+            assert goal in known | records, f"{path} -> {href}"
+
+
+def resolve(start, href):
+    parts = urlsplit(start).path.split("/")[:-1]
+    for step in unquote(href.partition("#")[0]).split("/"):
+        if step == "..":
+            parts.pop()
+        elif step not in ("", "."):
+            parts.append(step)
+    ends = "/" if href.partition("#")[0].endswith("/") else ""
+    return ("/".join(parts[2:]) + ends).lstrip("/")
+
+
+def test_hostile_subject_is_text_on_every_page_and_in_every_shard(files):
+    seen = 0
+    for path, content in files.items():
+        text = content.decode()
+        assert "<script>alert" not in text, path
+        assert "<b>bold" not in text, path
+        seen += "alert(1)" in text
+    assert seen >= 3
+
+
+def test_json_in_a_page_cannot_end_its_script_element(files):
+    for path, text in pages_of(files).items():
+        blocks = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text, re.S)
+        for block in blocks:
+            assert "<" not in block, path
+            json.loads(block)
+        assert "kernels/sinkhorn" not in path or len(blocks) == 2
+
+
+def test_inline_data_stay_small_and_shards_are_named_by_content(files):
+    for path, text in pages_of(files).items():
+        for block in re.findall(r"data-figures>(.*?)</script>", text, re.S):
+            assert len(block.encode()) <= 31_000, path
+    shards = [path for path in files if path.startswith("assets/data/")]
+    assert shards and all(re.fullmatch(r"assets/data/[a-z0-9-]+\.[0-9a-f]{8}\.js", p) for p in shards)
+
+
+def test_every_view_of_the_index_has_its_shards(files):
+    text = page(files, "kernels/sinkhorn.md")
+    index = json.loads(re.search(r"data-views>(.*?)</script>", text, re.S)[1])
+    assert index["default"] in index["views"]
+    for names in index["views"].values():
+        assert all(f"assets/data/{name}.js" in files for name in names)
+
+
+def test_render_is_deterministic(data, files):
+    assert build.render(load_history(data), TEMPLATES) == files
+
+
+def test_empty_data_makes_a_site_that_says_so(tmp_path):
+    files = build.render(load_history(tmp_path), TEMPLATES)
+    for path in build.IN_NAV:
+        assert Shape(page(files, path)).tags, path
+    assert "No data" in page(files, "index.md")
+    assert "NaN" not in "".join(pages_of(files).values())
+
+
+def test_problems_are_told_and_the_build_goes_on(data, tmp_path):
+    folder = tmp_path / "data"
+    synthetic.build(folder, synthetic.Plan(commits=1, replicates=1, sweep=2, ops=("sinkhorn",)))
+    path = next(folder.rglob("*.jsonl"))
+    path.write_text(path.read_text() + '{"kind": "measurement"}\n')
+    made = build.site(build.Options(folder, ROOT, ROOT / "templates"))
+    assert "1 problem" in made.banner
+    assert path.name in page(made.files, "health.md")
+    assert "triton-packed" in page(made.files, "kernels/sinkhorn.md")
+
+
+def test_feed_is_valid_xml_with_the_regression(files):
+    name = "{http://www.w3.org/2005/Atom}"
+    feed = ElementTree.fromstring(page(files, "regressions/feed.xml"))
+    assert feed.find(f"{name}updated").text.endswith("Z")
+    titles = [entry.find(f"{name}title").text for entry in feed.findall(f"{name}entry")]
+    assert len(titles) == 1 and re.search(r": [1-9]\d* slower, 0 faster, 0 broken$", titles[0])
+
+
+def test_download_holds_the_numbers_of_the_records(data, files):
+    cases = json.loads(page(files, "data/sinkhorn.json"))["cases"]
+    history = load_history(data)
+    newest = max(run.started_at for run in history.runs.values())
+    assert {history.runs[case["run_id"]].started_at for case in cases} == {newest}
+    failed = [case for case in cases if case["status"] != "passed"]
+    assert all(case["median_ns"] is None for case in failed)
+    assert all(case["median_ns"] > 0 for case in cases if case["status"] == "passed")
+
+
+def test_record_links_go_to_the_repository_where_there_is_one(data):
+    links = Links(repo_url="https://example.org/a/b")
+    text = page(build.render(load_history(data), TEMPLATES, links), "kernels/sinkhorn.md")
+    assert re.search(r'href="https://example.org/a/b/blob/HEAD/data/runs/[^"]+\.jsonl#L\d+"', text)
+
+
+def test_command_writes_only_what_changed_and_removes_what_is_stale(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALMANAC_NPM", "off")
+    out = tmp_path / "out"
+    assert command.main(["--out", str(out), "--data", str(data)]) == 0
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    (out / "mine.txt").write_text("kept")
+    manifest = out / build.MANIFEST
+    (out / "old.md").write_text("stale")
+    manifest.write_text(manifest.read_text() + "\nold.md")
+    assert command.main(["--out", str(out), "--data", str(data)]) == 0
+    assert (out / "mine.txt").exists() and not (out / "old.md").exists()
+    changed = {p for p in before if p != manifest and p.stat().st_mtime_ns != before[p]}
+    assert not changed
+
+
+def test_size_of_the_site_does_not_follow_the_number_of_replicates(tmp_path):
+    sizes = []
+    for replicates in (2, 8):
+        folder = tmp_path / str(replicates)
+        plan = synthetic.Plan(commits=2, replicates=replicates, sweep=4, ops=("sinkhorn",))
+        synthetic.build(folder, plan)
+        files = build.render(load_history(folder), TEMPLATES)
+        sizes.append(sum(map(len, files.values())))
+    assert sizes[1] < 1.1 * sizes[0]

@@ -1,0 +1,199 @@
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from dashboard import figures, findings, format, roofline, rows, timeline, views
+from dashboard.book import make_book
+from dashboard.environment import environment
+from dashboard.history import load_history
+from dashboard.links import Links
+from dashboard.op_page import default_size
+
+from tests import synthetic
+
+TEMPLATES = environment(Path(__file__).parent.parent / "templates")
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    plan = synthetic.Plan(
+        commits=4, replicates=2, timers=("graph", "call"), cards=(synthetic.H200, synthetic.CPU),
+        versions={2: {"triton": "3.7.0"}, 3: {"triton": "3.7.0"}},
+        effects={(3, "sinkhorn", "triton-packed"): 1.1},
+    )  # fmt: skip
+    synthetic.build(folder, plan)
+    return load_history(folder)
+
+
+@pytest.fixture(scope="module")
+def book(history):
+    return make_book(history, TEMPLATES, Links(), "assets/plotly.js", "")
+
+
+@pytest.fixture(scope="module")
+def scene(book):
+    return book.scene(next(iter(book.views["sinkhorn"].values())))
+
+
+def test_first_view_is_device_time_on_a_gpu_with_a_cold_cache(scene):
+    view = scene.curves.view
+    assert (view.device, view.timer, view.cache) == ("nvidia-h200", "graph", "cold")
+
+
+def test_view_never_mixes_device_type_timer_cache_or_fixed_sizes(book):
+    for name, found in book.views.items():
+        op = book.history.ops[name]
+        for view, curves in found.items():
+            keys = [key for line in curves.keys.values() for key in line.values()]
+            assert {views.view_of(key, op) for key in keys} == {view}
+            points = [p for line in curves.points.values() for p in line.values()]
+            assert {point.run_id for point in points} == {curves.run.run_id}
+
+
+def test_view_prefers_a_clean_run_of_the_newest_commit(tmp_path):
+    plan = synthetic.Plan(commits=3, replicates=1, sweep=2, dirty=frozenset({2}))
+    synthetic.build(tmp_path, plan)
+    history = load_history(tmp_path)
+    curves = next(iter(views.curves_of(history, history.ops["sinkhorn"]).values()))
+    assert curves.run.source.commit == plan.shas()[1]
+
+
+def test_speed_up_is_the_ratio_of_the_times_in_the_records(scene):
+    chart = figures.speed_up_chart(scene, "torch.compile", "triton-packed")
+    line = next(one for one in chart.series if one.key == "triton-packed")
+    mine, theirs = (scene.curves.passed(n) for n in ("triton-packed", "torch.compile"))
+    for x, y in zip(line.x, line.y, strict=True):
+        if y is not None:
+            assert y == pytest.approx(theirs[x].median_ns / mine[x].median_ns, rel=1e-9)
+    assert sum(y is not None for y in line.y) == 13
+
+
+def test_case_without_a_time_is_a_mark_a_gap_and_a_word_in_the_table(scene):
+    chart = figures.metric_chart(scene, figures.METRICS[0])
+    places = {(mark.key, mark.x): mark.status for mark in chart.marks}
+    assert places[("torch", 4.0**12)] == "oom"
+    torch = next(one for one in chart.series if one.key == "torch")
+    assert torch.y[torch.x.index(4.0**12)] is None
+    assert all(mark.note for mark in chart.marks)
+
+
+@pytest.mark.parametrize("metric", figures.METRICS, ids=lambda metric: metric.key)
+def test_percentile_bands_enclose_the_median(scene, metric):
+    for line in figures.metric_chart(scene, metric).series:
+        at = dict(zip(line.x, line.y, strict=True))
+        for band in line.bands:
+            for x, low, high in zip(band.x, band.low, band.high, strict=True):
+                assert low <= at[x] * (1 + 1e-9) and at[x] <= high * (1 + 1e-9)
+
+
+def test_bandwidth_and_arithmetic_follow_from_the_cost_of_sinkhorn(scene):
+    time_ns = scene.curves.passed("triton-packed")[4**10].median_ns
+    values = [
+        dict(zip(line.x, line.y, strict=True))[4.0**10]
+        for metric in figures.METRICS[1:]
+        for line in figures.metric_chart(scene, metric).series
+        if line.key == "triton-packed"
+    ]
+    assert values == pytest.approx([128 * 4**10 / time_ns, 1472 * 4**10 / time_ns / 1e3])
+
+
+def test_strips_leave_the_boundary_between_two_regimes_open(scene):
+    strips = figures.strips(scene)
+    assert [strip.kind for strip in strips] == ["latency", "special"]
+    assert strips[0].end < strips[1].start
+
+
+def test_lead_names_best_and_worst_speed_up_of_the_records(scene):
+    text = findings.lead(scene)
+    mine, theirs = (scene.curves.passed(n) for n in ("triton-packed", "torch.compile"))
+    ratios = [theirs[size].median_ns / mine[size].median_ns for size in mine if size in theirs]
+    assert "<strong>triton-packed</strong>" in text
+    assert f"{max(ratios):.0f}× at best" in text
+    assert f"{min(ratios):.3f}× at worst" in text
+
+
+def test_lead_escapes_what_the_records_say(scene):
+    run = scene.curves.run
+    device = run.device.model_copy(update={"name": "<b>card</b>"})
+    curves = dataclasses.replace(scene.curves, run=dataclasses.replace(run, device=device))
+    text = findings.lead(dataclasses.replace(scene, curves=curves))
+    assert "&lt;b&gt;card" in text and "<b>" not in text
+
+
+def test_roofline_points_lie_at_the_intensity_of_the_op(scene):
+    paths = roofline.op_paths(scene)
+    chart = roofline.roofline_chart(paths, scene.ceilings, "batch")
+    assert {round(x, 6) for line in chart.series for x in line.x} == {11.5}
+    memory = next(line for line in chart.lines if line.label.startswith("memory"))
+    slope = (memory.y[1] / memory.x[1], memory.y[0] / memory.x[0])
+    assert slope == pytest.approx((4.2, 4.2), rel=0.01)
+    assert all(chart.y.low <= y <= chart.y.high for line in chart.lines for y in line.y)
+
+
+def test_history_breaks_where_the_toolchain_changes(scene):
+    chart = timeline.history_chart(timeline.timeline(scene), 4**10)
+    line = next(one for one in chart.series if one.key == "triton-packed")
+    assert line.breaks == {2}
+    assert line.segments() == [[0, 1], [2, 3]]
+    assert [rule.label for rule in chart.rules] == ["triton 3.7.0"]
+    assert line.y[0] == line.y[2] == 1.0
+    assert line.y[3] == pytest.approx(1.1, rel=0.02)
+
+
+def test_history_leaves_dirty_runs_and_missing_commits_out(tmp_path):
+    plan = synthetic.Plan(commits=3, replicates=1, sweep=2, dirty=frozenset({1}))
+    synthetic.build(tmp_path, plan)
+    history = load_history(tmp_path)
+    book = make_book(history, TEMPLATES, Links(), "assets/plotly.js", "")
+    curves = next(iter(book.views["sinkhorn"].values()))
+    shown = timeline.timeline(book.scene(curves)).commits
+    assert [commit.sha for commit in shown] == [plan.shas()[0], plan.shas()[2]]
+
+
+def test_default_size_of_the_history_is_one_that_most_can_do(scene):
+    size = default_size(scene.curves)
+    assert size < 4**11
+    assert all(size in scene.curves.passed(name) for name in scene.curves.names)
+
+
+def test_command_of_a_row_names_the_case(scene):
+    row = next(r for r in rows.rows(scene) if r.key.implementation == "triton-packed")
+    words = "--op sinkhorn --implementation triton-packed --workload batch=1"
+    assert words in row.command
+    assert row.command.endswith("--dtype float32 --timer graph --cache cold")
+
+
+def test_command_cannot_run_what_a_name_says(scene):
+    key = next(iter(scene.curves.keys["triton-packed"].values()))
+    hostile = dataclasses.replace(key, implementation="x; rm -rf /")
+    assert "--implementation 'x; rm -rf /' --workload" in rows.command(hostile, "batch")
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_links_are_relative_and_work_below_any_path(folders):
+    links = Links(folders)
+    assert not links.to("kernels/sinkhorn.md", "index.md").startswith("/")
+    there = {True: "../../devices/cpu/#limits", False: "../devices/cpu.html#limits"}
+    assert links.to("kernels/sinkhorn.md", "devices/cpu.md#limits") == there[folders]
+    home = {True: "../", False: "index.html"}
+    assert links.to("roofline.md", "index.md") == home[folders]
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "text"),
+    [(None, "–"), (540.2, "540.2 ns"), (1234.5, "1.234 µs"), (2e6, "2.000 ms"), (3e9, "3.000 s")],
+)
+def test_duration_chooses_the_unit(value_ns, text):
+    assert format.duration(value_ns) == text
+
+
+def test_change_has_a_sign_and_no_colour():
+    assert format.change(0.0953) == "+10.0 %"
+    assert format.change(-0.0953) == "−9.1 %"
+
+
+@pytest.mark.parametrize("text", ["rms_norm", "A B", "../../etc", "Ünï", "a#b%20c", ""])
+def test_slug_is_safe_in_paths_and_addresses(text):
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]*", format.slug(text))
