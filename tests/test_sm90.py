@@ -52,16 +52,16 @@ def test_a_call_is_one_kernel_without_spills(machine_code, case):
 @pytest.mark.parametrize("case", MAIN)
 def test_rms_norm_moves_16_bytes_at_a_time_and_reads_once(machine_code, case):
     (kernel,) = machine_code[case]
-    loads = {name: n for name, n in kernel["instructions"].items() if name.startswith("LDG")}
-    assert all(name.endswith(".128") for name in loads)
-    assert count(kernel, "STG.E.128") == count(kernel, "STG")
+    moves = [name for name in kernel["instructions"] if name.startswith(("LDG", "STG"))]
+    assert all(name.endswith(".128") for name in moves)
     # As many loads of the weight as of the row, as many stores as loads of the row.
-    assert sum(loads.values()) == 2 * count(kernel, "STG")
+    assert count(kernel, "LDG") == 2 * count(kernel, "STG") > 0
 
 
-def test_weight_is_kept_and_rows_are_streamed(machine_code):
+def test_weight_is_kept_and_rows_are_streamed_in_and_out(machine_code):
     (kernel,) = machine_code[MAIN[-1]]
     assert count(kernel, "LDG.E.EL.128") == count(kernel, "LDG.E.EF.128")
+    assert count(kernel, "STG.E.EF.128") == count(kernel, "STG") > 0
 
 
 def test_scalars_exchange_nothing_and_take_reciprocals_in_pairs(machine_code):
