@@ -308,6 +308,34 @@ def test_ceilings_are_work_over_time_of_the_best_phase(data):
     assert ceilings.floor_call_ns == pytest.approx(card.floor_call_ns, rel=0.01)
 
 
+def test_ceiling_is_that_of_the_best_phase_and_the_middle_replicate(data):
+    factors = {"before": 1.0, "between": 0.5, "after": 2.0}
+
+    def phased(lines):
+        for line in lines:
+            value = json.loads(line)
+            if value.get("name") == "copy":
+                factor = factors[value["phase"]]
+                times = value["latency"]
+                times |= {n: t * factor for n, t in times.items() if n.endswith("_ns")}
+            yield json.dumps(value)
+
+    rewritten(files_of(data)[0], phased)
+    ceilings = next(iter(load_history(data).ceilings.values()))
+    assert ceilings.copy_bytes_per_s == pytest.approx(2 * synthetic.H200.bytes_per_s, rel=0.01)
+
+
+@pytest.mark.parametrize("moved, words", [
+    (lambda lines: [*lines, lines[0]], "second run line"),
+    (lambda lines: [*lines, lines[1]], "behind the end"),
+])  # fmt: skip
+def test_line_in_the_wrong_place_is_left_out(data, moved, words):
+    path, before = files_of(data)[0], load_history(data)
+    rewritten(path, moved)
+    assert words in only_problem(data).message
+    assert load_history(data).records == before.records
+
+
 def test_cpu_has_the_ceilings_that_it_measured_and_no_others(tmp_path):
     synthetic.build(tmp_path, cards=(synthetic.CPU,), commits=1, **SMALL)
     (ceilings,) = load_history(tmp_path).ceilings.values()

@@ -102,6 +102,23 @@ def test_slower_machine_is_no_regression(tmp_path):
     assert moved == pytest.approx([0.0296] * len(moved), abs=2e-3)  # log 1.03
 
 
+def test_slower_memory_excuses_only_what_memory_limits(tmp_path):
+    tables(tmp_path, commits=2, ops=("rms_norm",), sweep=8, timers=("graph",), caches=("cold",))
+
+    def slower_copy(value):
+        if value.get("name") == "copy" or case(value)["implementation"] == "triton":
+            times = value["latency"]
+            times |= {name: ns * 1.03 for name, ns in times.items() if name.endswith("_ns")}
+        return value
+
+    rewrite(tmp_path, 1, slower_copy)
+    (table,) = commit_tables(load_history(tmp_path))
+    rows = {(row.key.implementation, row.key.size("rows")): row.verdict for row in table.rows}
+    assert rows["triton", 16384] == "unchanged"  # close to the memory roof
+    assert rows["triton", 1] == "same-code"  # close to the floor, which did not move
+    assert rows["torch", 16384] == "unchanged"  # 2.4 times above the memory roof
+
+
 def test_slower_kernel_on_a_slower_machine_is_told_apart(tmp_path):
     (table,) = tables(tmp_path, commits=2, shift={1: 1.03}, effects={PACKED: 1.05})
     rows = of(table, "triton-packed")

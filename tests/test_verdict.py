@@ -269,6 +269,16 @@ def test_spike_is_an_outlier():
     assert found.outliers == (12,)
 
 
+def test_two_spikes_next_to_one_another_make_no_level():
+    rng = random.Random(1)
+    quiet = Noise(0.002, 50, 0.0055)
+    series = around(100e3, 0.002, 30, rng)
+    series[12] *= 1.1
+    series[14] *= 1.1
+    found = find_levels(series, noise=quiet)
+    assert (found.changes, found.outliers) == ((), (12, 14))
+
+
 def test_zero_variance_stretch_before_a_noisy_step():
     rng = random.Random(4)
     assert changes([100e3] * 15 + around(106e3, 0.003, 15, rng)) == [15]
