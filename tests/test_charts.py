@@ -5,13 +5,14 @@ from xml.etree import ElementTree
 
 import plotly.graph_objects as graph_objects
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dashboard import charts, format, palette
 from dashboard.charts import Axis, Chart, Line, Mark, Series, Strip
 from dashboard.environment import environment
 from dashboard.plotly_json import plotly
 from dashboard.svg import BOTTOM, HEIGHT, LANE_HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 ENVIRONMENT = environment(TEMPLATES)

@@ -3,13 +3,13 @@ import re
 from pathlib import Path
 
 import pytest
+
 from dashboard import figures, findings, format, roofline, rows, timeline, views
 from dashboard.book import make_book
 from dashboard.environment import environment
 from dashboard.history import load_history
 from dashboard.links import Links
 from dashboard.op_page import default_size
-
 from tests import synthetic
 
 TEMPLATES = environment(Path(__file__).parent.parent / "templates")

@@ -87,9 +87,7 @@ def site(options: Options) -> Site:
     bundle = find_bundle(options.repo)
     plotly_path = f"assets/{bundle.name}"
     links = Links(options.folders, options.repo_url.rstrip("/"))
-    book = make_book(
-        history, environment(options.templates), links, plotly_path, options.site_url
-    )
+    book = make_book(history, environment(options.templates), links, plotly_path, options.site_url)
     files = dict(_files(book)) | {plotly_path: bundle.content} | _records(options.data, book)
     return Site(files, _banner(history))
 

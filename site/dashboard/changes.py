@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from collector.verdict import ChangePoint
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.model import Commit, SeriesKey
 from dashboard.op_page import op_path
-from dashboard.regressions import CommitTable, Row, left_out_runs, series_levels
+from dashboard.regressions import CommitTable, Row, SeriesLevels, left_out_runs, series_levels
 
 File = tuple[str, bytes]
 COMMIT_PAGES = 50
@@ -36,10 +38,7 @@ class Step:
     commit: str
     before_ns: float
     after_ns: float
-    log_ratio: float
-    low: float
-    high: float
-    state: str
+    change: ChangePoint
 
 
 def commit_path(commit: Commit) -> str:
@@ -54,7 +53,9 @@ def sizes_text(key: SeriesKey) -> str:
 
 def change_pages(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
     """Return regressions, feed, list of commits and a page for each recent or changed commit."""
-    changes = [Change(table, row) for table in tables for row in table.rows if row.verdict in CHANGES]
+    changes = [
+        Change(table, row) for table in tables for row in table.rows if row.verdict in CHANGES
+    ]
     paged = _paged(book, tables)
     yield _regressions(book, tables, changes, paged)
     yield "regressions/feed.xml", _feed(book, changes, paged)
@@ -95,19 +96,16 @@ def _regressions(
 
 def _steps(book: Book) -> list[Step]:
     """Return the changes of level that the histories show, the largest first."""
-    found = []
-    for key, epochs in series_levels(book.history).items():
-        for epoch in epochs:
-            for place, change in enumerate(epoch.levels.changes):
-                before, after = epoch.levels.levels[place : place + 2]
-                commit = epoch.points[change.index].commit or ""
-                found.append(
-                    Step(
-                        key, commit, before.time_ns, after.time_ns, change.log_ratio,
-                        change.low, change.high, change.state,
-                    )  # fmt: skip
-                )
-    return sorted(found, key=lambda step: -abs(step.log_ratio))
+    epochs = [(key, one) for key, ones in series_levels(book.history).items() for one in ones]
+    found = [step for key, epoch in epochs for step in _steps_of(key, epoch)]
+    return sorted(found, key=lambda step: -abs(step.change.log_ratio))
+
+
+def _steps_of(key: SeriesKey, epoch: SeriesLevels) -> Iterator[Step]:
+    levels = epoch.levels.levels
+    for change, (before, after) in zip(epoch.levels.changes, pairwise(levels), strict=True):
+        commit = epoch.points[change.index].commit or ""
+        yield Step(key, commit, before.time_ns, after.time_ns, change)
 
 
 def _commits(book: Book, tables: Sequence[CommitTable], paged: list[Commit]) -> File:
@@ -159,12 +157,14 @@ def _drifts(table: CommitTable) -> list[tuple[str, str]]:
 
 def _feed(book: Book, changes: list[Change], paged: list[Commit]) -> bytes:
     """Return an Atom feed of commits that made something slower, faster or wrong."""
-    entries = []
+    entries: list[tuple[Commit, list[Row]]] = []
     for commit in reversed(paged):
         here = [change.row for change in changes if change.table.after.sha == commit.sha]
         if here and len(entries) < FEED_ENTRIES:
             entries.append((commit, here))
-    updated = max((run.started_at for run in book.history.runs.values()), default="1970-01-01T00:00:00Z")
+    updated = max(
+        (run.started_at for run in book.history.runs.values()), default="1970-01-01T00:00:00Z"
+    )
     template = book.environment.get_template("feed.xml.j2")
     site = book.site_url.rstrip("/") + "/" if book.site_url else ""
     text = template.render(

@@ -9,6 +9,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from dashboard import format as words
 from dashboard.svg import DASHES, SYMBOLS
 
+FILTERS = (
+    *("binary", "bytes_text", "change", "date", "duration", "interval", "percent"),
+    *("plural", "rate", "short", "significant", "slug", "times"),
+)
+
 
 def environment(templates: Path) -> Environment:
     """Return an environment that escapes every value and refuses unknown names."""
@@ -19,9 +24,7 @@ def environment(templates: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("binary", "bytes_text", "change", "date", "duration", "interval", "percent")
-    names += ("plural", "rate", "short", "significant", "slug", "times")
-    made.filters |= {name: getattr(words, name) for name in names}
+    made.filters |= {name: getattr(words, name) for name in FILTERS}
     made.globals |= {"NONE": words.NONE, "STATUS_WORDS": words.STATUS_WORDS}
     made.globals |= {"DASHES": DASHES, "SYMBOLS": SYMBOLS}
     return made

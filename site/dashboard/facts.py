@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collector.record import schema
+from collector.record import Device, schema
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import compact
 from dashboard.figures import status_words
-from dashboard.model import Ceilings, Device, Point, RunInfo
+from dashboard.model import Ceilings, Point, RunInfo
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, left_out_runs
 from dashboard.rows import Row, rows
@@ -21,6 +21,26 @@ from dashboard.views import Curves
 
 File = tuple[str, bytes]
 RUNS_SHOWN = 50
+RATES = (
+    ("memory, copy", "copy_bytes_per_s", "B/s", "copy", "bytes read and written; the memory roof"),
+    ("memory, read", "read_bytes_per_s", "B/s", "read", "bytes read"),
+    ("memory, write", "write_bytes_per_s", "B/s", "write", "bytes written"),
+    ("L2, copy", "l2_bytes_per_s", "B/s", "l2-copy", "the roof of hot cases that fit"),
+    ("fp32", "fp32_flops_per_s", "FLOP/s", "fma-fp32", "multiply-adds, two operations each"),
+    (
+        "special functions",
+        "special_ops_per_s",
+        "op/s",
+        "special",
+        "reciprocals, roots and the like",
+    ),
+)
+GEMM = "a large product of random matrices"
+FLOORS = (
+    ("floor, graph", "floor_graph_ns", "empty", "an empty kernel in a graph"),
+    ("floor, call", "floor_call_ns", "empty-call", "an empty kernel called from Python"),
+    ("floor, submit", "floor_submit_ns", "empty-submit", "enqueueing an empty kernel"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +100,20 @@ def _facts_of(book: Book, run: RunInfo) -> list[Fact]:
 
 
 def facts(ceilings: Ceilings) -> list[Fact]:
-    """Return the measured limits in words."""
-    c = ceilings
+    """Return the limits in words, measured or not."""
     rates = [
-        Fact("memory, copy", words.rate(c.copy_bytes_per_s, "B/s"), "copy", "read and written bytes; the memory roof"),
-        Fact("memory, read", words.rate(c.read_bytes_per_s, "B/s"), "read", "read bytes alone"),
-        Fact("memory, write", words.rate(c.write_bytes_per_s, "B/s"), "write", "written bytes alone"),
-        Fact("L2, copy", words.rate(c.l2_bytes_per_s, "B/s"), "l2-copy", "the roof of hot cases that fit"),
-        Fact("fp32", words.rate(c.fp32_flops_per_s, "FLOP/s"), "fma-fp32", "fused multiply-adds, two operations each"),
-        Fact("special functions", words.rate(c.special_ops_per_s, "op/s"), "special", "reciprocals, roots, exponentials"),
-    ]  # fmt: skip
-    rates += [
-        Fact(f"{pipe}, matrix product", words.rate(rate, "FLOP/s"), f"gemm-{pipe}", "large GEMM, random inputs")
-        for pipe, rate in sorted(c.gemm_flops_per_s.items())
-    ]  # fmt: skip
-    return rates + [
-        Fact("floor, graph", words.duration(c.floor_graph_ns, 3), "empty", "an empty kernel in a graph"),
-        Fact("floor, call", words.duration(c.floor_call_ns, 3), "empty-call", "an empty kernel called from Python"),
-        Fact("floor, submit", words.duration(c.floor_submit_ns, 3), "empty-submit", "enqueueing an empty kernel"),
-    ]  # fmt: skip
+        Fact(name, words.rate(getattr(ceilings, attribute), unit), sentinel, meaning)
+        for name, attribute, unit, sentinel, meaning in RATES
+    ]
+    products = [
+        Fact(f"{pipe}, matrix product", words.rate(rate, "FLOP/s"), f"gemm-{pipe}", GEMM)
+        for pipe, rate in sorted(ceilings.gemm_flops_per_s.items())
+    ]
+    floors = [
+        Fact(name, words.duration(getattr(ceilings, attribute), 3), sentinel, meaning)
+        for name, attribute, sentinel, meaning in FLOORS
+    ]
+    return [*rates, *products, *floors]
 
 
 # Health -----------------------------------------------------------------------------------------
@@ -118,7 +133,9 @@ def health(book: Book, tables: Sequence[CommitTable]) -> Iterator[File]:
         devices=[(d, _runs_of(book, slug)) for slug, d in book.history.devices.items()],
         coverage=_coverage(book),
         failures=_failures(book),
-        open_runs=[r for r in book.history.runs.values() if not r.end or r.end.outcome != "complete"],
+        open_runs=[
+            r for r in book.history.runs.values() if not r.end or r.end.outcome != "complete"
+        ],
         left_out=left_out_runs(book.history),
         verdicts=verdicts,
         flags=_flags(book),
@@ -158,9 +175,14 @@ def _flags(book: Book) -> list[tuple[str, int, list[str]]]:
     for curves in (c for views in book.views.values() for c in views.values()):
         for row in rows(book.scene(curves)):
             for flag in row.flags:
-                text = f"{row.key.op} {row.key.implementation} {curves.op.axis} {words.binary(row.size)}"
-                found.setdefault(flag, []).append(f"{text} {row.key.timer} {row.key.cache}")
+                found.setdefault(flag, []).append(_case_text(row, curves.op.axis))
     return [(flag, len(cases), cases[:5]) for flag, cases in sorted(found.items())]
+
+
+def _case_text(row: Row, axis: str) -> str:
+    key = row.key
+    where = f"{axis} {words.binary(row.size)} {key.timer} {key.cache}"
+    return f"{key.op} {key.implementation} {where}"
 
 
 # Data -------------------------------------------------------------------------------------------

@@ -159,8 +159,7 @@ def _speed_up_line(scene: Scene, name: str, baseline: str) -> Series | None:
     low = tuple(found[size].low if size in found else None for size in sizes)
     high = tuple(found[size].high if size in found else None for size in sizes)
     notes = tuple(
-        scene.note(name, size, _ratio_words(found[size])) if size in found else ""
-        for size in sizes
+        scene.note(name, size, _ratio_words(found[size])) if size in found else "" for size in sizes
     )
     x = tuple(map(float, sizes))
     band = bands("95 % interval", x, low, high, strong=True)
@@ -238,7 +237,10 @@ def _metric_line(scene: Scene, name: str, metric: Metric) -> Series | None:
 
 def _ordered(a: Sequence[Value], b: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     """Put the ends of bands the right way up: a short time is a high rate."""
-    pairs = [(p, q) if p is None or q is None else (min(p, q), max(p, q)) for p, q in zip(a, b, strict=True)]
+    pairs = [
+        (p, q) if p is None or q is None else (min(p, q), max(p, q))
+        for p, q in zip(a, b, strict=True)
+    ]
     return [low for low, _ in pairs], [high for _, high in pairs]
 
 
@@ -246,7 +248,8 @@ def _metric_note(scene: Scene, name: str, size: int, metric: Metric) -> str:
     point = scene.curves.passed(name).get(size)
     if point is None or point.median_ns is None:
         return ""
-    time = f"{words.duration(point.median_ns)} (95 %: {words.interval(point.ci_low_ns, point.ci_high_ns)})"
+    ends = words.interval(point.ci_low_ns, point.ci_high_ns)
+    time = f"{words.duration(point.median_ns)} (95 %: {ends})"
     value = metric.value(point, point.median_ns)
     if metric.key == "latency" or value is None:
         return scene.note(name, size, time)
@@ -266,7 +269,9 @@ def _metric_caption(scene: Scene, metric: Metric) -> str:
     bands_are = "Bands are percentiles of all samples: 1 to 99 light, 25 to 75 dark"
     few = f" (with {fewest} samples at the fewest, the outer ends are nearly the extremes)"
     what = "Median time of one call" if metric.key == "latency" else f"By {metric.work}"
-    return f"{what}. {bands_are}{few if fewest < FEW_SAMPLES else ''}. Hollow points beat their roof."
+    return (
+        f"{what}. {bands_are}{few if fewest < FEW_SAMPLES else ''}. Hollow points beat their roof."
+    )
 
 
 def _limits(scene: Scene, metric: Metric) -> Iterable[Line]:

@@ -83,7 +83,9 @@ def lead(scene: Scene) -> Markup:
     if found is None:
         text = "On {}, nothing can be compared with {} for this choice ({})."
         return Markup(text).format(device, curves.op.baseline, view_words(curves.view))
-    return Markup(" ").join([_speed_sentence(found, device), found.crossover, _roof_sentence(found)])
+    return Markup(" ").join(
+        [_speed_sentence(found, device), found.crossover, _roof_sentence(found)]
+    )
 
 
 def _speed_sentence(found: Finding, device: str) -> Markup:

@@ -9,12 +9,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from collector.record import OpInfo
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, shard
-from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart
+from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
-from dashboard.model import OpInfo
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
 from dashboard.rows import rows
 from dashboard.timeline import history_chart, timeline
@@ -70,9 +70,20 @@ def show(book: Book, path: str, curves: Curves) -> Shown:
     slots = {
         "lead": str(lead(scene)),
         "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(curves.view)),
+        "missing": _part(book, "part_missing.j2", path, missing=missing(scene), op=curves.op),
         "table": _part(book, "part_rows.j2", path, rows=rows(scene), op=curves.op),
     }
     return Shown(scene, {one.chart.key: one for one in drawn}, slots)
+
+
+def missing(scene: Scene) -> list[tuple[str, str, list[str]]]:
+    """Group the cases without a time by implementation and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in scene.curves.names:
+        for size, point in sorted(scene.curves.points[name].items()):
+            if point.median_ns is None:
+                found.setdefault((name, status_words(point)), []).append(words.binary(size))
+    return [(name, why, sizes) for (name, why), sizes in found.items()]
 
 
 def default_size(curves: Curves) -> int:
@@ -131,13 +142,13 @@ def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list
         op.title,
         op=op,
         shown=first,
-        slots={name: Markup(html) for name, html in first.slots.items()},  # noqa: S704
+        slots={name: Markup(html) for name, html in first.slots.items()},
         choices=_choices(book, views, view),
         implementations=_implementations(book, op),
         baselines=[(name, name) for name in _baselines(book, op)],
         sizes=_sizes(book, op),
         metrics=[(metric.key, metric.title.lower()) for metric in METRICS],
-        views_json=Markup(compact(lookup)),  # noqa: S704
+        views_json=Markup(compact(lookup)),
         figures_json=inline(figures),
     )
 
@@ -185,4 +196,3 @@ def _sizes(book: Book, op: OpInfo) -> list[tuple[str, str]]:
 
 def _short_hash(view: View) -> str:
     return hashlib.sha256(view.key.encode()).hexdigest()[:6]
-

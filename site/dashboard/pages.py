@@ -9,12 +9,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from collector.record import OpInfo
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.findings import TIMER_WORDS, Finding, finding, view_words
 from dashboard.metrics import geometric_mean
-from dashboard.model import Ceilings, OpInfo
+from dashboard.model import Ceilings
 from dashboard.op_page import op_path
 from dashboard.palette import Style, styles
 from dashboard.regressions import CommitTable
@@ -67,7 +68,7 @@ def home(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
     newest = [table for table in tables if table.after.sha == tables[0].after.sha]
     counts: Counter[str] = Counter()
     for table in newest:
-        counts.update(table.counts)
+        counts.update(row.verdict for row in table.rows if not row.acknowledged)
     yield book.write(
         "index.md",
         "home.md.j2",
@@ -159,8 +160,10 @@ def _roof_rows(book: Book, paths: list[Path]) -> str:
     rows = []
     for path in paths:
         passed = path.scene.curves.passed(path.implementation)
-        for size in (min(passed), max(passed)) if len(passed) > 1 else tuple(passed):
-            rows.append((path, size, passed[size], path.scene.roof(path.implementation, size)))
+        rows += [
+            (path, size, passed[size], path.scene.roof(path.implementation, size))
+            for size in sorted({min(passed), max(passed)})
+        ]
     rows.sort(key=lambda row: -(row[3].fraction or 0) if row[3] else 0)
     template = book.environment.get_template("part_roofs.j2")
     return template.render(rows=rows, op_path=op_path, to=lambda t: book.links.to("roofline.md", t))
@@ -181,10 +184,10 @@ def _roof_page(
         "roofline.md.j2",
         "Roofline",
         drawn=made,
-        slots={name: Markup(html) for name, html in slots.items()},  # noqa: S704
+        slots={name: Markup(html) for name, html in slots.items()},
         choices=_roof_choices(book, list(groups)),
         keys=keys,
-        views_json=Markup(compact(lookup)),  # noqa: S704
+        views_json=Markup(compact(lookup)),
         figures_json=inline({"roofline": made.figure}),
     )
 
@@ -201,7 +204,12 @@ def _roof_choices(book: Book, groups: list[tuple[str, str, str]]) -> list[dict[s
         if field == "timer":
             names = {value: f"{value} ({TIMER_WORDS[value]})" for value in values}
         made.append(
-            {"name": field, "label": label, "options": list(names.items()), "chosen": groups[0][place]}
+            {
+                "name": field,
+                "label": label,
+                "options": list(names.items()),
+                "chosen": groups[0][place],
+            }
         )
     return made
 

@@ -31,7 +31,9 @@ def styles(groups: Iterable[Mapping[str, str]]) -> dict[str, Style]:
     kinds = {name: kind for group in shared for name, kind in group.items()}
     taken: dict[str, int] = {}
     for name in sorted(kinds, key=_hash):
-        rivals = {taken[other] for group in shared if name in group for other in group.keys() & taken}
+        rivals = {
+            taken[other] for group in shared if name in group for other in group.keys() & taken
+        }
         taken[name] = _free_place(_hash(name) % len(COLOURS), rivals)
     return {name: _style(place, kinds[name]) for name, place in taken.items()}
 

@@ -32,7 +32,9 @@ def find_bundle(root: Path) -> Bundle:
         _install(root)
     if small.is_dir():
         version = json.loads((small / "package.json").read_text())["version"]
-        return Bundle(f"plotly-basic-{version}.min.js", (small / "plotly-basic.min.js").read_bytes())
+        return Bundle(
+            f"plotly-basic-{version}.min.js", (small / "plotly-basic.min.js").read_bytes()
+        )
     return Bundle("plotly.min.js", _in_wheel().read_bytes())
 
 

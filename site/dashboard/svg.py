@@ -89,7 +89,7 @@ def svg(chart: Chart, environment: Environment) -> Markup:
     lanes = _lane_marks(chart.marks)
     frame = Frame(chart, len(lanes))
     template = environment.get_template("chart.svg.j2")
-    return Markup(  # noqa: S704 - the template escapes
+    return Markup(
         template.render(
             chart=chart,
             frame=frame,
@@ -140,7 +140,9 @@ def _whiskers(series: Series, frame: Frame) -> Iterator[str]:
             yield f"M{frame.point(x, low)}V{frame.at_y(high):g}"
 
 
-def _lines(lines: Iterable[Line], frame: Frame) -> Iterator[tuple[Line, str, str, str, float, float]]:
+def _lines(
+    lines: Iterable[Line], frame: Frame
+) -> Iterator[tuple[Line, str, str, str, float, float]]:
     for line in lines:
         path = _path(frame.point(x, y) for x, y in zip(line.x, line.y, strict=True))
         end, anchor, across, up = LABELS[line.label_at]

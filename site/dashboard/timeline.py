@@ -68,7 +68,7 @@ def _relative(line: Series) -> Series:
     for run in line.segments():
         continues = run[0] > 0 and run[0] not in line.breaks and bool(bases)
         base = bases[max(bases)] if continues else line.y[run[0]]
-        bases |= {index: base or 1.0 for index in run}
+        bases |= dict.fromkeys(run, base or 1.0)
 
     def scaled(values: tuple[float | None, ...]) -> tuple[float | None, ...]:
         return tuple(v / bases[i] if v is not None else None for i, v in enumerate(values))
