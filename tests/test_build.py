@@ -1,4 +1,6 @@
+import gzip
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -6,12 +8,14 @@ from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
 import pytest
+from plotly.offline import get_plotlyjs_version
 
 from dashboard import __main__ as command
-from dashboard import build
+from dashboard import build, changes, plotly_js
 from dashboard.environment import environment
 from dashboard.history import load_history
 from dashboard.links import Links
+from dashboard.regressions import commit_tables
 from tests import synthetic
 
 ROOT = Path(__file__).parent.parent
@@ -219,3 +223,38 @@ def test_size_of_the_site_does_not_follow_the_number_of_replicates(tmp_path):
         files = build.render(load_history(folder), TEMPLATES)
         sizes.append(sum(map(len, files.values())))
     assert sizes[1] < 1.1 * sizes[0]
+
+
+def test_page_is_small_enough_to_open_at_once(files):
+    sizes = {path: len(gzip.compress(text.encode())) for path, text in pages_of(files).items()}
+    assert max(sizes.values()) < 60_000, sizes
+
+
+def test_npm_bundle_is_the_version_that_the_wheel_holds():
+    wanted = json.loads((ROOT / "package.json").read_text())["dependencies"]
+    assert wanted == {"plotly.js-basic-dist-min": get_plotlyjs_version()}
+
+
+def test_library_comes_from_the_wheel_where_npm_is_not_asked(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALMANAC_NPM", "off")
+    bundle = plotly_js.find_bundle(tmp_path)
+    assert bundle.name == "plotly.min.js" and len(bundle.content) > 1_000_000
+
+
+def test_library_comes_from_npm_where_it_is(tmp_path):
+    folder = tmp_path / "node_modules" / plotly_js.PACKAGE
+    folder.mkdir(parents=True)
+    (folder / "package.json").write_text('{"version": "9.9.9"}')
+    (folder / "plotly-basic.min.js").write_bytes(b"small")
+    bundle = plotly_js.find_bundle(tmp_path)
+    assert bundle == plotly_js.Bundle("plotly-basic-9.9.9.min.js", b"small")
+
+
+def test_changes_of_one_implementation_are_told_once(data):
+    tables = commit_tables(load_history(data))
+    told = changes.groups(tables)
+    assert [(g.op, g.implementation, g.verdict) for g in told] == [
+        ("sinkhorn", "triton-packed", "regressed")
+    ]
+    assert len(told[0].rows) == 10 == told[0].compared
+    assert told[0].mean_log == pytest.approx(math.log(1.2), rel=0.05)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 from collector.verdict import ChangePoint
 from dashboard import format as words
@@ -39,6 +41,62 @@ class Step:
     before_ns: float
     after_ns: float
     change: ChangePoint
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Changes of one kind of one implementation at one commit: mostly one cause, told once.
+
+    `compared` counts all series of that implementation that were compared there.
+    """
+
+    table: CommitTable
+    op: str
+    implementation: str
+    verdict: str
+    rows: tuple[Row, ...]
+    compared: int
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """Return the changes that have a size, smallest first."""
+        return sorted(row.judgement.comparison.log_ratio for row in self.rows if row.judgement)
+
+    @property
+    def mean_log(self) -> float | None:
+        """Return the geometric mean of the changes, as a log ratio."""
+        return fmean(self.log_ratios) if self.log_ratios else None
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Return what the records say, each thing once, the most frequent first."""
+        told = Counter(cause.text for row in self.rows for cause in row.causes)
+        return tuple(text for text, _ in told.most_common(3))
+
+    @property
+    def timers(self) -> tuple[str, ...]:
+        """Return the timers and cache states that changed."""
+        return tuple(sorted({f"{row.key.timer} {row.key.cache}" for row in self.rows}))
+
+
+def groups(tables: Sequence[CommitTable]) -> list[Group]:
+    """Group the changes of every commit, newest commit first, the largest group first."""
+    return [group for table in tables for group in _groups_of(table)]
+
+
+def _groups_of(table: CommitTable) -> list[Group]:
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    compared: Counter[tuple[str, str]] = Counter()
+    for row in table.rows:
+        name = (row.key.op, row.key.implementation)
+        compared[name] += row.judgement is not None or row.verdict == "broken"
+        if row.verdict in CHANGES:
+            found.setdefault((*name, row.verdict), []).append(row)
+    made = [
+        Group(table, op, name, verdict, tuple(rows), compared[op, name])
+        for (op, name, verdict), rows in found.items()
+    ]
+    return sorted(made, key=lambda group: (CHANGES.index(group.verdict), -len(group.rows)))
 
 
 def commit_path(commit: Commit) -> str:
@@ -82,6 +140,7 @@ def _regressions(
         "Regressions",
         tables=tables,
         changes=changes,
+        groups=groups(tables),
         steps=_steps(book),
         paged={commit.sha for commit in paged},
         sizes_text=sizes_text,
@@ -135,6 +194,7 @@ def _commit(book: Book, commit: Commit, tables: list[CommitTable], whole: bool) 
         f"Commit {commit.sha[:8]}",
         searchable=False,
         commit=commit,
+        groups=groups(tables),
         whole=whole,
         tables=[(table, sorted(table.rows, key=_rank)) for table in tables],
         runs=[run for run in book.history.runs.values() if run.source.commit == commit.sha],

@@ -323,7 +323,8 @@ def marks(scene: Scene) -> tuple[Mark, ...]:
 def status_words(point: Point) -> str:
     """Say why a point has no time."""
     word = words.STATUS_WORDS.get(point.status, point.status)
-    return f"{word}: {point.reason}" if point.reason else word
+    reason = (point.reason or "").replace(f"{point.status}: ", "", 1)
+    return f"{word}: {reason}" if reason else word
 
 
 def strips(scene: Scene) -> tuple[Strip, ...]:
