@@ -99,6 +99,17 @@ def test_bandwidth_and_arithmetic_follow_from_the_cost_of_sinkhorn(scene):
     assert values == pytest.approx([128 * 4**10 / time_ns, 1472 * 4**10 / time_ns / 1e3])
 
 
+def test_time_to_enqueue_gives_no_rates(tmp_path):
+    plan = synthetic.Plan(commits=1, replicates=1, sweep=3, timers=("submit",), caches=("hot",))
+    synthetic.build(tmp_path, plan)
+    book = make_book(load_history(tmp_path), TEMPLATES, Links(), "assets/plotly.js", "")
+    scene = book.scene(next(iter(book.views["sinkhorn"].values())))
+    latency, bandwidth, throughput = (figures.metric_chart(scene, m) for m in figures.METRICS)
+    assert not latency.empty
+    assert bandwidth.empty and throughput.empty
+    assert all(row.gb_per_s is None and row.tflop_per_s is None for row in rows.rows(scene))
+
+
 def test_strips_leave_the_boundary_between_two_regimes_open(scene):
     strips = figures.strips(scene)
     assert [strip.kind for strip in strips] == ["latency", "special"]
@@ -192,6 +203,7 @@ def test_duration_chooses_the_unit(value_ns, text):
 def test_change_has_a_sign_and_no_colour():
     assert format.change(0.0953) == "+10.0 %"
     assert format.change(-0.0953) == "−9.1 %"
+    assert format.change(-0.0001) == "±0.0 %"
 
 
 @pytest.mark.parametrize("text", ["rms_norm", "A B", "../../etc", "Ünï", "a#b%20c", ""])

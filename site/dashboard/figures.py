@@ -214,7 +214,7 @@ def metric_chart(scene: Scene, metric: Metric) -> Chart:
 
 def _metric_line(scene: Scene, name: str, metric: Metric) -> Series | None:
     passed = scene.curves.passed(name)
-    if not passed:
+    if not passed or not (metric.key == "latency" or scene.curves.view.timed_on_device):
         return None
     sizes = scene.curves.axis_sizes
 
@@ -268,6 +268,8 @@ def _metric_caption(scene: Scene, metric: Metric) -> str:
     fewest = min((point.samples for point in points), default=0)
     bands_are = "Bands are percentiles of all samples: 1 to 99 light, 25 to 75 dark"
     few = f" (with {fewest} samples at the fewest, the outer ends are nearly the extremes)"
+    if metric.key != "latency" and not scene.curves.view.timed_on_device:
+        return "The time to enqueue a call holds none of its work, so no rate follows from it."
     what = "Median time of one call" if metric.key == "latency" else f"By {metric.work}"
     return (
         f"{what}. {bands_are}{few if fewest < FEW_SAMPLES else ''}. Hollow points beat their roof."

@@ -71,8 +71,9 @@ def change(log_ratio: float | None) -> str:
     """Write a change of time with its sign, so that colour need not carry it."""
     if log_ratio is None:
         return NONE
-    value = 100 * math.expm1(log_ratio)
-    return f"{'+' if value >= 0 else '−'}{abs(value):.1f} %"
+    value = round(100 * math.expm1(log_ratio), 1)
+    sign = "+" if value > 0 else "−" if value < 0 else "±"
+    return f"{sign}{abs(value):.1f} %"
 
 
 def bytes_text(count: float | None) -> str:

@@ -34,7 +34,9 @@ class Path:
 
     def points(self) -> list[Place]:
         """Return every point that has an intensity and a rate."""
-        found = []
+        found: list[Place] = []
+        if not self.scene.curves.view.timed_on_device:
+            return found
         for size, point in self.scene.curves.passed(self.implementation).items():
             across, up = intensity_flops_per_byte(point), tflop_per_s(point)
             if across and up:

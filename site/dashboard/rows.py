@@ -47,16 +47,18 @@ def _rows(scene: Scene) -> Iterator[Row]:
                 point=point,
                 roof=roof,
                 ratio=against.get(size),
-                gb_per_s=_rate(point, 1),
-                tflop_per_s=_rate(point, 2),
+                gb_per_s=_rate(scene, point, 1),
+                tflop_per_s=_rate(scene, point, 2),
                 flags=all_flags(point, roof),
                 registers=_registers(point),
                 command=command(curves.keys[name][size], curves.op.axis),
             )
 
 
-def _rate(point: Point, metric: int) -> float | None:
-    return METRICS[metric].value(point, point.median_ns) if point.median_ns else None
+def _rate(scene: Scene, point: Point, metric: int) -> float | None:
+    if point.median_ns is None or not scene.curves.view.timed_on_device:
+        return None
+    return METRICS[metric].value(point, point.median_ns)
 
 
 def _registers(point: Point) -> str:

@@ -23,6 +23,11 @@ class View:
     cache: str
 
     @property
+    def timed_on_device(self) -> bool:
+        """Say whether the time holds the work: enqueueing it does not."""
+        return self.timer != "submit"
+
+    @property
     def config(self) -> str:
         """Name the sizes that stay fixed along the axis, for example `n=4,n_iter=20`."""
         return ",".join(f"{name}={size}" for name, size in self.fixed) or "all"

@@ -332,6 +332,7 @@
         }
         if (!entry || turn !== chart.turn) return;
         if (key !== shown && entry.html) this.replace(chart, key, entry);
+        if (!chart.querySelector(".ka-live")) return; // nothing to draw
         const linear = this.field("y") && this.read("y") === "lin";
         const live = chart.querySelector(".ka-live");
         const { data, layout } = figureFor(entry.figure, live, { hidden: this.hidden(), linear });
