@@ -7,13 +7,14 @@ import sys
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from collector.crew import Crew, Event, Loss, probe, relative, started_at
-from collector.device import DeviceError, probe_source
+from collector.crew import Crew, Event, Loss, probe, started_at
+from collector.device import probe_source
 from collector.plan import CollectOptions, Job, PlanError, ordered, plan
 from collector.record import (
     Case,
@@ -26,13 +27,13 @@ from collector.record import (
     Sentinel,
     parse,
 )
-from collector.store import RunFile, StoreError
-from collector.timing import Method
+from collector.store import RunFile, read
+from collector.summary import FAILED, NOT_COMPARABLE, USAGE, exit_code, report, warnings
+from collector.timing import method_of
 from collector.worker import measurement
 from kernels.registry import load_ops
 from kernels.spec import Op, OpError
 
-FINE, FAILED, NOT_COMPARABLE, WRONG, USAGE = 0, 1, 3, 4, 64
 Done = set[tuple[str, int]]
 Outcome = Literal["complete", "budget", "interrupted", "error"]
 
@@ -71,17 +72,19 @@ class Session:
         return round(max(time.time() - self.epoch, 0), 2)
 
 
+class NotComparableError(ValueError):
+    """A run cannot be gone on with here: device, source, versions or method differ."""
+
+
 def collect(options: CollectOptions) -> int:
     """Measure what the options select; returns the exit code."""
     console = Console(stderr=True)
     try:
         return collect_all(options, console)
-    except PlanError as error:
+    except (PlanError, NotComparableError, OpError, RuntimeError) as error:
         console.print(f"collect: {error}", style="red", markup=False)
-        return USAGE
-    except (OpError, StoreError, DeviceError, RuntimeError) as error:
-        console.print(f"collect: {error}", style="red", markup=False)
-        return FAILED
+        codes: dict[type, int] = {PlanError: USAGE, NotComparableError: NOT_COMPARABLE}
+        return codes.get(type(error), FAILED)
 
 
 def collect_all(options: CollectOptions, console: Console) -> int:
@@ -114,7 +117,7 @@ def describe(
             ("graph", "cold"), ("graph", "hot"), ("call", "cold"), ("call", "hot"),
             ("submit", "hot"),
         )
-        for method in [Method(timer, cache)]  # type: ignore[arg-type]
+        for method in [method_of(timer, cache)]  # type: ignore[arg-type]
     }  # fmt: skip
     return Run(
         schema_version=1,
@@ -161,37 +164,26 @@ def run_flags(device: Device, dirty: bool | None, commit: str | None) -> list[st
     return [name for name, raised in flags.items() if raised]
 
 
-def warnings(run: Run, why_no_gpu: str | None) -> list[str]:
-    """Return what the person at the terminal must know before waiting."""
-    said = {
-        "no-gpu": f"No GPU is measured: {why_no_gpu}. Timing torch on the CPU; Triton kernels are "
-        "checked in the interpreter and not timed.",
-        "mig": "The card is partitioned (MIG): its numbers are not those of a whole card.",
-        "shared-device": "Other processes use this GPU: the numbers will be noisy.",
-        "dirty": "The working tree differs from its commit: the run is left out of per-commit "
-        "tables. Commit first.",
-        "no-commit": "No commit is known: the run is left out of per-commit tables. Pass "
-        "--commit SHA or set ALMANAC_COMMIT.",
-    }
-    return [said[flag] for flag in run.flags]
-
-
 def opened(options: CollectOptions, run: Run, console: Console) -> tuple[RunFile, Run, Done]:
     """Open the file of a new run, or one to go on with and what it holds already."""
     if options.resume is None:
         return RunFile.create(options.output, run), run, set()
+    expect_same(options.resume, run)
     resumed = RunFile.resume(options.resume)
-    earlier = resumed.run
-    for name in ("device", "source", "versions", "methods"):
-        if getattr(earlier, name) != getattr(run, name):
-            raise DeviceError(
-                f"{options.resume}: cannot go on, its {name} differs from what is here now; "
-                "start a new run"
-            )
     for note in resumed.notes:
         console.print(note, style="yellow", markup=False)
     done = {(key(r.case), r.replicate) for r in resumed.records if isinstance(r, Measurement)}
-    return resumed.file, earlier, done
+    return resumed.file, resumed.run, done
+
+
+def expect_same(path: Path, run: Run) -> None:
+    """Raise NotComparableError where a file was made with something else than is here now."""
+    earlier = next((record for _, record in read(path) if isinstance(record, Run)), None)
+    for name in ("device", "source", "versions", "methods") if earlier else ():
+        if getattr(earlier, name) != getattr(run, name):
+            raise NotComparableError(
+                f"{path}: cannot go on, its {name} differs from what is here now; start a new run"
+            )
 
 
 def key(case: Case) -> str:
@@ -351,33 +343,3 @@ def finish(session: Session, outcome: Outcome) -> None:
         )
     )
     session.file.close()
-
-
-def report(session: Session, outcome: Outcome, console: Console) -> None:
-    """Say what was measured, what failed, and where the time went."""
-    for line in session.failures:
-        case = line.case
-        where = f"{case.op} {case.implementation} {case.workload.sizes} {case.workload.dtype}"
-        console.print(f"{line.status}: {where} {case.timer} {case.cache}: {line.reason}",
-                      style="red", markup=False)  # fmt: skip
-    counts = ", ".join(f"{count} {status}" for status, count in sorted(session.counts.items()))
-    console.print(f"{relative(session.file.path)}: {counts or 'nothing measured'}", markup=False)
-    total = sum(session.seconds.values()) or 1
-    spent = ", ".join(
-        f"{name} {seconds:.0f} s ({seconds / total:.0%})"
-        for name, seconds in sorted(session.seconds.items(), key=lambda item: -item[1])
-    )
-    console.print(f"Where the time went: {spent}", markup=False)
-    if outcome in ("budget", "interrupted"):
-        again = f"python -m collector collect --resume {relative(session.file.path)}"
-        console.print(f"Ended early ({outcome}); all lines are kept. Go on with: {again}",
-                      style="yellow", markup=False)  # fmt: skip
-
-
-def exit_code(session: Session, outcome: Outcome) -> int:
-    """Return 4 when a result was wrong, 1 when something broke or nothing was measured, else 0."""
-    if session.counts["incorrect"]:
-        return WRONG
-    broken = session.counts["error"] + session.counts["timeout"]
-    good = session.counts["passed"] + session.counts["skipped"]
-    return FAILED if broken or outcome == "interrupted" or not good else FINE

@@ -309,7 +309,8 @@ class Measurement(Strict):
     codegen: list[KernelCode] | None = None
     """Triton kernels of this implementation. Null: as in that first line, or none."""
     telemetry: Telemetry | None = None
-    """State of the card; null on a CPU."""
+    """State of the card while the first series of the job was timed; null on a CPU and as for
+    `cost`."""
     peak_memory_bytes: Count | None = None
     """Peak device memory of one call beyond its inputs; null as for `cost`, or not measured."""
     compile_seconds: Annotated[float, Field(ge=0)] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise
 from statistics import fmean, median, quantiles
@@ -184,13 +184,32 @@ def compare(
     # Times are multiples of the tick, so equal medians do not prove that the noise is zero.
     error = math.hypot(max(error, tick / math.sqrt(12)), drift.standard_error)
     half = error * _t_quantile(degrees, 1 - ALPHA / 2)
-    # A change is reported when it is sure and passes the floor: four of five must do both.
-    seen = max(half, math.log1p(floor)) + error * _t_quantile(degrees, POWER)
     return Comparison(
         len(a), len(b), log_ratio, drift, floor, error, degrees,
         log_ratio - half, log_ratio + half, _p_value(log_ratio, error, degrees),
-        math.expm1(seen), basis,
+        _smallest_seen(half, floor, error, degrees), basis,
     )  # fmt: skip
+
+
+def raise_floor(comparison: Comparison, floor: float) -> Comparison:
+    """Return the comparison with a floor of at least `floor`."""
+    error, degrees = comparison.standard_error, comparison.degrees
+    floor = max(floor, comparison.floor)
+    if error is None or degrees is None:
+        return replace(comparison, floor=floor)
+    half = error * _t_quantile(degrees, 1 - ALPHA / 2)
+    seen = _smallest_seen(half, floor, error, degrees)
+    return replace(comparison, floor=floor, smallest_seen=seen)
+
+
+def floor_of_cards(sentinels: Iterable[Drift], controls: Iterable[Comparison]) -> float:
+    """Return the largest relative change that two cards show without a change of the source.
+
+    Sentinels and controls (PyTorch, libraries) are not this project's kernels: whatever they
+    differ by between two cards, a kernel of this project may differ by as well.
+    """
+    moved = [drift.log_ratio for drift in sentinels] + [one.log_ratio for one in controls]
+    return math.expm1(max(map(abs, moved), default=0.0))
 
 
 def judge(family: Sequence[Comparison]) -> tuple[Judgement, ...]:
@@ -367,6 +386,11 @@ def _floor(
         math.expm1(noise.aa_95) if noise else 0.0,
         FLOOR_NS / time_ns,
     )
+
+
+def _smallest_seen(half: float, floor: float, error: float, degrees: float) -> float:
+    # A change is reported when it is sure and passes the floor: four of five must do both.
+    return math.expm1(max(half, math.log1p(floor)) + error * _t_quantile(degrees, POWER))
 
 
 def _p_value(log_ratio: float, error: float, degrees: float) -> float:

@@ -130,6 +130,17 @@ def copy_thunks(size_bytes: int, sets: int) -> list[Thunk]:
     return [thunk() for _ in range(sets)]
 
 
+def torch_copy_thunks(size_bytes: int) -> list[Thunk]:
+    """Copy half of `size_bytes` into the other half as torch does."""
+    n = size_bytes // 8
+
+    def thunk() -> Thunk:
+        x, y = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+        return lambda: y.copy_(x)
+
+    return [thunk() for _ in range(2)]
+
+
 def read_thunks(size_bytes: int) -> list[Thunk]:
     """Sum a buffer to one number a program."""
     n, block, steps = size_bytes // 4, 4096, 8
@@ -170,9 +181,7 @@ def special_thunks(steps: int) -> list[Thunk]:
     """Run chains of approximate reciprocal square roots, four a thread."""
     grid = (programs(8),)
     out = torch.empty(grid[0] * 256, device="cuda")
-    return [
-        lambda: launched(_special_kernel[grid](out, STEPS=steps, BLOCK=256, num_warps=8), out)
-    ]
+    return [lambda: launched(_special_kernel[grid](out, STEPS=steps, BLOCK=256, num_warps=8), out)]
 
 
 def gemm_thunks(size: int, dtype: torch.dtype, device: str, tf32: bool = False) -> list[Thunk]:
@@ -208,6 +217,7 @@ def cuda_sentinels() -> tuple[Sentinel, ...]:
         replace(empty, name="empty-call", timer="call", drift=False),
         replace(empty, name="empty-submit", timer="submit", drift=False),
         Sentinel(name="copy", build=lambda: copy_thunks(big, 2), bytes=big, drift=True),
+        Sentinel(name="copy-torch", build=lambda: torch_copy_thunks(big), bytes=big),
         Sentinel(name="read", build=lambda: read_thunks(big), bytes=big),
         Sentinel(name="write", build=lambda: write_thunks(big), bytes=big),
         Sentinel(name="l2-copy", build=lambda: copy_thunks(l2, 1), bytes=l2),

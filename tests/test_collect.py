@@ -167,6 +167,16 @@ def test_a_budget_ends_a_run_between_jobs(project, tmp_path):
     assert "--resume" in done.stderr
 
 
+def test_a_run_of_another_commit_is_not_gone_on_with(project, tmp_path):
+    collect(project, tmp_path, "--implementation", "good", "--budget", "0.01")
+    (path,) = (tmp_path / "runs").rglob("*.jsonl")
+    before = path.read_text()
+    done = collect(project, tmp_path, "--resume", str(path), "--commit", "d" * 40)
+    assert done.returncode == 3
+    assert "its source differs" in done.stderr
+    assert path.read_text() == before
+
+
 def test_an_unknown_op_is_a_bad_command_line(project, tmp_path):
     done = collect(project, tmp_path, "--op", "sinkhron")
     assert done.returncode == 64
