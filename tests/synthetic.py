@@ -14,6 +14,7 @@ from typing import Any
 from collector import record as r
 
 FIRST_START = datetime(2026, 1, 5, 8, tzinfo=UTC)
+FIRST_UUID = "abcdef012345"
 GPU_METHOD = {"graph": "a1a1a1a1a1a1", "call": "b2b2b2b2b2b2", "submit": "c3c3c3c3c3c3"}
 SENTINEL_METHOD = "d4d4d4d4d4d4"
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -46,7 +47,9 @@ class Plan:
     `commits` is a number or full hashes, oldest first. `effects` maps (commit index, op,
     implementation) to a factor on its times from that commit on; `shift` maps a commit index to a
     factor on everything at that commit, sentinels included. `sass` maps like `effects` to the text
-    that the machine code hash is made of; by default it changes where an effect begins.
+    that the machine code hash is made of; by default it changes where an effect begins. `uuids`
+    maps a commit index to the physical card that measured it; each series and sentinel of a card is
+    off by up to `spread`.
     """
 
     seed: int = 0
@@ -65,6 +68,8 @@ class Plan:
     sass: Mapping[tuple[int, str, str], str] = field(default_factory=dict)
     versions: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     dirty: frozenset[int] = frozenset()
+    uuids: Mapping[int, str] = field(default_factory=dict)
+    spread: float = 0.0
     subjects: Mapping[int, str] = field(default_factory=dict)
 
     def shas(self) -> list[str]:
@@ -116,7 +121,7 @@ def run_line(plan: Plan, card: Card, index: int) -> r.Run:
         started_at=utc(FIRST_START + timedelta(days=index)),
         purpose="measure",
         command=["python", "-m", "collector", "collect", "--replicates", str(plan.replicates)],
-        device=device(card),
+        device=device(card, plan.uuids.get(index, FIRST_UUID)),
         source=r.Source(
             commit=shas[index],
             dirty=index in plan.dirty,
@@ -132,7 +137,7 @@ def run_line(plan: Plan, card: Card, index: int) -> r.Run:
     )
 
 
-def device(card: Card) -> r.Device:
+def device(card: Card, uuid_hash: str) -> r.Device:
     """Return the device line of a card."""
     if card.kind == "cpu":
         return r.Device(
@@ -142,7 +147,7 @@ def device(card: Card) -> r.Device:
     return r.Device(
         slug=card.slug, kind="cuda", name=card.slug.replace("-", " ").upper(),
         compute_capability="9.0", multiprocessors=132, memory_bytes=141 * 10**9,
-        l2_bytes=card.l2_bytes, driver="580.159.04", uuid_hash="abcdef012345",
+        l2_bytes=card.l2_bytes, driver="580.159.04", uuid_hash=uuid_hash,
         power_limit_w=700.0, sm_clock_max_mhz=1980.0, memory_clock_max_mhz=3201.0, mig=False,
         other_processes=0,
     )  # fmt: skip
@@ -158,7 +163,8 @@ def sentinels(
             yield r.Sentinel(
                 name=name, replicate=replicate, phase=phase, method_id=SENTINEL_METHOD,
                 status="passed", at_s=1.0,
-                latency=latency(time_ns * factor, plan, chance), bytes=moved, flops=flops,
+                latency=latency(time_ns * factor * offset(plan, index, name), plan, chance),
+                bytes=moved, flops=flops,
                 special_ops=special, telemetry=telemetry(card),
             )  # fmt: skip
 
@@ -210,6 +216,7 @@ def cases(
         for cache in plan.caches:
             time_ns = model_ns(card, op, info.name, work, timer, cache)
             time_ns *= effect(plan, index, op, info.name) * plan.shift.get(index, 1.0)
+            time_ns *= offset(plan, index, f"{op} {info.name} {sizes} {dtype} {timer} {cache}")
             ran = status == "passed"
             sets = 8 if cache == "cold" else 1
             yield r.Measurement(
@@ -295,6 +302,12 @@ def effect(plan: Plan, index: int, op: str, implementation: str) -> float:
         if since <= index and (name, how) == (op, implementation)
     )
     return math.prod(hits)
+
+
+def offset(plan: Plan, index: int, name: str) -> float:
+    """Return how far off this very card is for one series or sentinel: the same at every commit."""
+    chance = random.Random(f"{plan.seed}/{plan.uuids.get(index, FIRST_UUID)}/{name}")
+    return math.exp(chance.uniform(-plan.spread, plan.spread))
 
 
 def status_of(

@@ -13,9 +13,11 @@ from collector.verdict import (
     compare,
     drift_of,
     find_levels,
+    floor_of_cards,
     judge,
     mean_interval,
     noise_model,
+    raise_floor,
     ratio_interval,
 )
 
@@ -59,6 +61,28 @@ def test_known_noise_gives_the_textbook_error():
 def test_fresh_spread_far_above_the_model_is_believed():
     found = compare([100e3, 102e3, 98e3], [100e3, 102e3, 98e3], noise=QUIET)
     assert found.basis == "welch"
+
+
+def test_a_raised_floor_hides_what_is_below_it_alone():
+    small, large = (compare([100e3] * 5, [after] * 5, noise=QUIET) for after in (103e3, 110e3))
+    judged = judge([raise_floor(small, 0.05), raise_floor(large, 0.05)])
+    assert [one.verdict for one in judged] == ["unchanged", "regressed"]
+
+
+@given(SIDE, SIDE, st.floats(0.0, 0.5))
+def test_a_raised_floor_never_falls_and_sees_less(before, after, floor):
+    found = compare(before, after)
+    raised = raise_floor(found, floor)
+    assert raised.floor == max(found.floor, floor)
+    assert raised.smallest_seen >= found.smallest_seen * (1 - 1e-12)
+    assert (raised.low, raised.p_value) == (found.low, found.p_value)
+
+
+def test_the_floor_of_two_cards_is_the_largest_change_of_either_sign():
+    controls = [compare([100e3] * 3, [after] * 3) for after in (101e3, 100e3 / 1.04)]
+    assert floor_of_cards([Drift(0.01)], controls) == pytest.approx(0.04)
+    assert floor_of_cards([Drift(-0.0488)], controls) == pytest.approx(0.05, abs=1e-4)
+    assert floor_of_cards([], []) == 0.0
 
 
 @pytest.mark.parametrize("after, verdict", [

@@ -11,7 +11,9 @@ from collector.record import KernelCode
 from collector.verdict import Drift
 from dashboard.model import Point, RunInfo
 
-Kind = Literal["not-kernel", "source", "toolchain", "launch", "machine", "clocks", "host"]
+Kind = Literal[
+    "not-kernel", "source", "toolchain", "launch", "machine", "clocks", "host", "card", "not-ours"
+]  # fmt: skip
 
 CLOCK_MOVED = 0.005
 DRIFT_TOLD = 0.002

@@ -6,12 +6,11 @@ Runs of a dirty tree and runs without a commit stay in the history, but no table
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
 from collector.verdict import (
-    Comparison,
     Drift,
     Judgement,
     Levels,
@@ -19,6 +18,7 @@ from collector.verdict import (
     find_levels,
     judge,
 )
+from dashboard.cards import Family, card_cause, is_control, other_cards, with_card_floors
 from dashboard.causes import (
     Cause,
     Difference,
@@ -28,7 +28,7 @@ from dashboard.causes import (
     same_code,
 )
 from dashboard.model import Commit, History, Point, RunInfo, SeriesKey
-from dashboard.sides import IDENTITY, Index, Side, usable
+from dashboard.sides import IDENTITY, Index, Pair, Side, usable
 
 RowVerdict = Literal[
     "regressed", "improved", "same-code", "unchanged", "inconclusive",
@@ -63,7 +63,8 @@ class CommitTable:
     """All series of one device at a commit against the commit before it that was measured.
 
     `drifts` holds the change of each sentinel between the two commits. A row may compare with an
-    older commit, where the one before did not measure its series.
+    older commit, where the one before did not measure its series. `card_floors` holds the least
+    change that counts for an op and timer where two cards measured.
     """
 
     device: str
@@ -72,6 +73,7 @@ class CommitTable:
     rows: tuple[Row, ...]
     differences: tuple[Difference, ...]
     drifts: Mapping[str, Drift]
+    card_floors: Mapping[Family, float] = field(default_factory=dict)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -89,17 +91,6 @@ class SeriesLevels:
     key: SeriesKey
     points: tuple[Point, ...]
     levels: Levels
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two sides that may be compared, before the verdict of the family is known."""
-
-    key: SeriesKey
-    before: Side
-    after: Side
-    comparison: Comparison
-    drift_name: str
 
 
 def left_out_runs(history: History) -> tuple[RunInfo, ...]:
@@ -146,7 +137,7 @@ def _levels(index: Index, key: SeriesKey) -> Iterator[SeriesLevels]:
 def commit_table(index: Index, device: str, before: Commit, after: Commit) -> CommitTable:
     """Return the table of one device for two commits."""
     matched = [_match(index, key, before, after) for key in index.keys(device)]
-    pairs = [one for one in matched if isinstance(one, Pair)]
+    pairs, floors = with_card_floors(index, (one for one in matched if isinstance(one, Pair)))
     differences = _differences(index, device, before, after)
     judged = judge([pair.comparison for pair in pairs])
     rows = [_row(pair, one, differences) for pair, one in zip(pairs, judged, strict=True)]
@@ -157,7 +148,7 @@ def commit_table(index: Index, device: str, before: Commit, after: Commit) -> Co
         for row in sorted(rows, key=lambda row: row.key)
     )
     return CommitTable(
-        device, before, after, told, differences, _drifts(index, device, before, after)
+        device, before, after, told, differences, _drifts(index, device, before, after), floors
     )
 
 
@@ -189,7 +180,12 @@ def _paired(index: Index, key: SeriesKey, then: Side, now: Side) -> Pair | Row:
         old.medians_ns, new.medians_ns, drift=drift, noise=index.noise(key),
         tick_ns=_tick_ns(index, new),
     )  # fmt: skip
-    return Pair(key, then, now, comparison, name)
+    return Pair(
+        key, then, now, comparison, name,
+        control=is_control(index.history, key, then, now),
+        other_card=other_cards(index.history, then, now),
+        own_floor=comparison.floor,
+    )  # fmt: skip
 
 
 def _lone(key: SeriesKey, new: Point, commit: str | None, old: Point | None, reason: str) -> Row:
@@ -232,10 +228,14 @@ def _row(pair: Pair, judged: Judgement, differences: Sequence[Difference]) -> Ro
     old, new = pair.before.point, pair.after.point
     if moved and pair.key.timer == "graph" and same_code(old, new):
         verdict = "same-code"
-    told: tuple[Cause, ...] = ()
+    card = card_cause(pair, judged)
+    # The cards' floor rests on the controls themselves: the largest of them lies on it.
+    if card and pair.other_card and (pair.control or not moved):
+        verdict, moved = "inconclusive", False
+    told: tuple[Cause, ...] = (card,) if card else ()
     if moved:
         comparison = pair.comparison
-        told = causes(
+        told += causes(
             old, new, log_ratio=comparison.log_ratio, drift=comparison.drift,
             drift_name=pair.drift_name, differences=differences,
         )  # fmt: skip

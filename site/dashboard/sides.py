@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from collector.verdict import NO_DRIFT, Drift, Noise, drift_of, mean_interval, noise_model
+from collector.verdict import (
+    NO_DRIFT,
+    Comparison,
+    Drift,
+    Noise,
+    drift_of,
+    mean_interval,
+    noise_model,
+)
 from dashboard.metrics import roof_in
 from dashboard.model import Commit, History, Point, RunInfo, SeriesKey
 
@@ -26,6 +34,24 @@ class Side:
     commit: str
     point: Point
     run_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two sides that may be compared, before the verdict of the family is known.
+
+    `control` says that it is no kernel of this project, `other_card` that two cards measured it;
+    `own_floor` is the floor of the comparison before the cards raise it.
+    """
+
+    key: SeriesKey
+    before: Side
+    after: Side
+    comparison: Comparison
+    drift_name: str
+    control: bool
+    other_card: bool
+    own_floor: float
 
 
 def usable(run: RunInfo) -> bool:

@@ -1,0 +1,94 @@
+"""Two cards of one model differ: how much of a change the card alone may explain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from collector.verdict import ALPHA, Judgement, floor_of_cards, raise_floor
+from dashboard import format as words
+from dashboard.causes import Cause
+from dashboard.model import History, SeriesKey
+from dashboard.sides import FLOOR_SENTINELS, Index, Pair, Side
+
+Family = tuple[str, str]  # op, timer
+
+HOST_SENTINELS = {name for timer, name in FLOOR_SENTINELS.items() if timer != "graph"}
+
+
+def cards_of(history: History, side: Side) -> frozenset[str]:
+    """Return the physical cards of a side, as far as their runs name them."""
+    found = (history.runs[run_id].device.uuid_hash for run_id in side.run_ids)
+    return frozenset(card for card in found if card)
+
+
+def other_cards(history: History, before: Side, after: Side) -> bool:
+    """Tell whether two sides are known to come from different cards."""
+    a, b = cards_of(history, before), cards_of(history, after)
+    return bool(a and b) and a != b
+
+
+def is_control(history: History, key: SeriesKey, before: Side, after: Side) -> bool:
+    """Tell whether a series is no kernel of this project: PyTorch or a library, unchanged.
+
+    Sides that are compared share torch and Triton already; a library is a package of its own.
+    """
+    infos = history.ops[key.op].implementations if key.op in history.ops else []
+    kind = next((info.kind for info in infos if info.name == key.implementation), "triton")
+    if kind != "library":
+        return kind != "triton"
+    a, b = (history.runs[side.run_ids[-1]].versions for side in (before, after))
+    return a == b
+
+
+def with_card_floors(
+    index: Index, pairs: Iterable[Pair]
+) -> tuple[list[Pair], Mapping[Family, float]]:
+    """Raise the floor of every pair that two cards measured; return those floors as well."""
+    every = list(pairs)
+    families: dict[Family, list[Pair]] = {}
+    for pair in every:
+        if pair.other_card:
+            families.setdefault(_family(pair), []).append(pair)
+    floors = {family: _floor(index, members) for family, members in families.items()}
+    return [_raised(pair, floors) for pair in every], floors
+
+
+def _family(pair: Pair) -> Family:
+    return pair.key.op, pair.key.timer
+
+
+def _floor(index: Index, members: Sequence[Pair]) -> float:
+    sides = {(pair.before.run_ids, pair.after.run_ids) for pair in members}
+    drifts = [index.drifts(before, after) for before, after in sides]
+    return floor_of_cards(
+        [drift for row in drifts for name, drift in row.items() if name not in HOST_SENTINELS],
+        [pair.comparison for pair in members if pair.control],
+    )
+
+
+def _raised(pair: Pair, floors: Mapping[Family, float]) -> Pair:
+    if not pair.other_card:
+        return pair
+    return replace(pair, comparison=raise_floor(pair.comparison, floors[_family(pair)]))
+
+
+def card_cause(pair: Pair, judged: Judgement) -> Cause | None:
+    """Say what another card, or a series that is no kernel of this project, means for a change."""
+    if not _sure(pair, judged):
+        return None
+    versions = "it is not this project's kernel, and the versions are the same"
+    if not pair.other_card:
+        return Cause("not-ours", f"{versions[0].upper()}{versions[1:]}.") if pair.control else None
+    if pair.control:
+        return Cause("card", f"The card changed: {versions}.")
+    also = " as well" if judged.verdict in ("regressed", "improved") else ""
+    share = words.percent(judged.comparison.floor, 1)
+    return Cause("card", f"The card changed{also}, which alone moves times by up to {share}.")
+
+
+def _sure(pair: Pair, judged: Judgement) -> bool:
+    """Tell whether there was a change at all, whatever made it."""
+    large = abs(judged.comparison.log_ratio) >= math.log1p(pair.own_floor)
+    return large and judged.q_value is not None and judged.q_value < ALPHA
