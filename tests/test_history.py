@@ -309,20 +309,43 @@ def test_ceilings_are_work_over_time_of_the_best_phase(data):
 
 
 def test_ceiling_is_that_of_the_best_phase_and_the_middle_replicate(data):
-    factors = {"before": 1.0, "between": 0.5, "after": 2.0}
+    scaled(files_of(data)[0], "copy", {"before": 1.0, "between": 0.5, "after": 2.0})
+    ceilings = next(iter(load_history(data).ceilings.values()))
+    assert ceilings.copy_bytes_per_s == pytest.approx(2 * synthetic.H200.bytes_per_s, rel=0.01)
 
-    def phased(lines):
+
+def scaled(path, name, factors):
+    def change(lines):
         for line in lines:
             value = json.loads(line)
-            if value.get("name") == "copy":
-                factor = factors[value["phase"]]
+            if value.get("name") == name:
                 times = value["latency"]
+                factor = factors[value["phase"]]
                 times |= {n: t * factor for n, t in times.items() if n.endswith("_ns")}
             yield json.dumps(value)
 
-    rewritten(files_of(data)[0], phased)
+    rewritten(path, change)
+
+
+def test_floor_is_the_median_of_all_phases_not_the_best(data):
+    scaled(files_of(data)[0], "empty", {"before": 0.73, "between": 1.0, "after": 1.0})
     ceilings = next(iter(load_history(data).ceilings.values()))
-    assert ceilings.copy_bytes_per_s == pytest.approx(2 * synthetic.H200.bytes_per_s, rel=0.01)
+    assert ceilings.floor_graph_ns == pytest.approx(synthetic.H200.floor_graph_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("factor, rate", [(0.9, 1 / 0.9), (1.1, 1.0)])
+def test_memory_roof_is_the_faster_of_two_copies(data, factor, rate):
+    def doubled(lines):
+        for line in lines:
+            yield line
+            if (value := json.loads(line)).get("name") == "copy":
+                yield json.dumps(value | {"name": "copy-torch"})
+
+    rewritten(files_of(data)[0], doubled)
+    scaled(files_of(data)[0], "copy-torch", dict.fromkeys(("before", "between", "after"), factor))
+    ceilings = next(iter(load_history(data).ceilings.values()))
+    expected = synthetic.H200.bytes_per_s * rate
+    assert ceilings.copy_bytes_per_s == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("moved, words", [

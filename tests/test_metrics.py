@@ -186,6 +186,12 @@ def test_below_the_floor_is_not_above_the_roof():
     assert roof(KEY, point(400.0, rms_norm(1, 16)), H200, L2_BYTES).flags == ("below-floor",)
 
 
+@pytest.mark.parametrize("timer", ["call", "submit"])
+def test_a_call_may_beat_the_floor_of_tritons_launcher(timer):
+    found = roof(replace(KEY, timer=timer), point(400.0, rms_norm(1, 16)), H200, L2_BYTES)
+    assert (found.regime, found.flags) == ("latency", ())
+
+
 def test_fill_that_never_reached_memory_is_flagged():
     found = roof(KEY, point(16e6 / 4.9e12 * 1e9, work(minimal_bytes=16_000_000)), H200, L2_BYTES)
     assert "above-roof" in found.flags

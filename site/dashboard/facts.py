@@ -22,7 +22,13 @@ from dashboard.views import Curves
 File = tuple[str, bytes]
 RUNS_SHOWN = 50
 RATES = (
-    ("memory, copy", "copy_bytes_per_s", "B/s", "copy", "bytes read and written; the memory roof"),
+    (
+        "memory, copy",
+        "copy_bytes_per_s",
+        "B/s",
+        "copy",
+        "bytes read and written; where PyTorch copies faster (copy-torch), that; the memory roof",
+    ),
     ("memory, read", "read_bytes_per_s", "B/s", "read", "bytes read"),
     ("memory, write", "write_bytes_per_s", "B/s", "write", "bytes written"),
     ("L2, copy", "l2_bytes_per_s", "B/s", "l2-copy", "the roof of hot cases that fit"),
@@ -36,6 +42,14 @@ RATES = (
     ),
 )
 GEMM = "a large product of random matrices"
+FLAG_WORDS = {
+    "above-roof": "Faster than a limit that a sentinel measured in the same run. The sentinel was "
+    "beaten, so that ceiling is too low (or the op's cost counts too much).",
+    "below-floor": "Faster than an empty kernel under the same timer.",
+    "unsteady": "The first and the last third of the samples lie apart, by more than 1 %.",
+    "partly-failed": "Some replicates have no time; the others are shown.",
+    "interpreter": "Checked in Triton's interpreter, not timed.",
+}
 FLOORS = (
     ("floor, graph", "floor_graph_ns", "empty", "an empty kernel in a graph"),
     ("floor, call", "floor_call_ns", "empty-call", "an empty kernel called from Python"),
@@ -169,14 +183,17 @@ def _failures(book: Book) -> list[tuple[str, str, str, list[str]]]:
     return [(*key, list(sizes)) for key, sizes in found.items()]
 
 
-def _flags(book: Book) -> list[tuple[str, int, list[str]]]:
-    """Return each flag with its number of cases and some of them."""
+def _flags(book: Book) -> list[tuple[str, str, int, list[str]]]:
+    """Return each flag with its meaning, its number of cases and some of them."""
     found: dict[str, list[str]] = {}
     for curves in (c for views in book.views.values() for c in views.values()):
         for row in rows(book.scene(curves)):
             for flag in row.flags:
                 found.setdefault(flag, []).append(_case_text(row, curves.op.axis))
-    return [(flag, len(cases), cases[:5]) for flag, cases in sorted(found.items())]
+    return [
+        (flag, FLAG_WORDS.get(flag, ""), len(cases), cases[:5])
+        for flag, cases in sorted(found.items())
+    ]
 
 
 def _case_text(row: Row, axis: str) -> str:

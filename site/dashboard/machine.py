@@ -9,6 +9,8 @@ from collector.record import Sentinel
 from dashboard.model import Ceilings, SentinelPoint
 from dashboard.reading import RunFile
 
+COPIES = ("copy", "copy-torch")
+
 
 def sentinel_points(one: RunFile) -> tuple[SentinelPoint, ...]:
     """Return the sentinels of a run by name, with a median for each replicate and phase."""
@@ -39,7 +41,11 @@ def _point(run_id: str, lines: Sequence[Sentinel]) -> SentinelPoint:
 
 
 def ceilings_of(points: Sequence[SentinelPoint]) -> Ceilings:
-    """Return the measured limits: work over the time of the best phase."""
+    """Return the measured limits: rates of the best phase, floors of the median of all phases.
+
+    The first graphs of a fresh process start faster than all later ones, so the best floor is one
+    that no kernel of the run can reach.
+    """
     by_name = {point.name: point for point in points}
     gemms = {
         name.removeprefix("gemm-"): point.flops / point.best_ns * 1e9
@@ -47,7 +53,7 @@ def ceilings_of(points: Sequence[SentinelPoint]) -> Ceilings:
         if name.startswith("gemm-") and point.flops
     }
     return Ceilings(
-        copy_bytes_per_s=_rate(by_name, "copy", "bytes"),
+        copy_bytes_per_s=_fastest_copy(by_name),
         read_bytes_per_s=_rate(by_name, "read", "bytes"),
         write_bytes_per_s=_rate(by_name, "write", "bytes"),
         l2_bytes_per_s=_rate(by_name, "l2-copy", "bytes"),
@@ -60,6 +66,11 @@ def ceilings_of(points: Sequence[SentinelPoint]) -> Ceilings:
     )
 
 
+def _fastest_copy(points: Mapping[str, SentinelPoint]) -> float | None:
+    """Return the memory roof: no kernel may be held against a slower copy than there is."""
+    return max(filter(None, (_rate(points, name, "bytes") for name in COPIES)), default=None)
+
+
 def _rate(points: Mapping[str, SentinelPoint], name: str, count: str) -> float | None:
     point = points.get(name)
     amount = getattr(point, count, 0)
@@ -67,4 +78,4 @@ def _rate(points: Mapping[str, SentinelPoint], name: str, count: str) -> float |
 
 
 def _floor(points: Mapping[str, SentinelPoint], name: str) -> float | None:
-    return points[name].best_ns if name in points else None
+    return points[name].median_ns if name in points else None

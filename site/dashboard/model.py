@@ -115,8 +115,8 @@ class Point:
 class Ceilings:
     """Measured limits of one device in one run; a limit that was not measured is None.
 
-    Bandwidths in bytes/s, rates in operations/s, floors in ns per call. `gemm_flops_per_s` maps a
-    pipe (`bf16`, `fp16`, `tf32`) to its rate.
+    Bandwidths in bytes/s, rates in operations/s, floors in ns per call. The copy is the fastest of
+    several. `gemm_flops_per_s` maps a pipe (`bf16`, `fp16`, `tf32`) to its rate.
     """
 
     copy_bytes_per_s: float | None
