@@ -63,6 +63,37 @@ def test_a_throttled_card_still_gives_finite_telemetry():
     assert watcher.summary().sm_clock_mhz == 1188
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            RuntimeError("The NVIDIA driver on your system is too old\nmore"),
+            "driver on your system",
+        ),
+        (AssertionError("Torch not compiled with CUDA"), "Torch not compiled"),
+        (None, "no CUDA device is visible"),
+    ],
+)
+def test_the_reason_why_cuda_does_not_start_is_told_in_one_line(error, told, monkeypatch):
+    import torch
+
+    def init():
+        if error:
+            raise error
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", init)
+    assert told in device.why_no_gpu()
+    assert "\n" not in device.why_no_gpu()
+
+
+def test_a_cpu_build_of_torch_is_told_as_such(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "CPU build" in device.why_no_gpu()
+
+
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "ROOT", tmp_path)
