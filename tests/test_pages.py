@@ -9,7 +9,6 @@ from dashboard.book import make_book
 from dashboard.environment import environment
 from dashboard.history import load_history
 from dashboard.links import Links
-from dashboard.op_page import default_size
 from tests import synthetic
 
 TEMPLATES = environment(Path(__file__).parent.parent / "templates")
@@ -164,9 +163,24 @@ def test_history_leaves_dirty_runs_and_missing_commits_out(tmp_path):
 
 
 def test_default_size_of_the_history_is_one_that_most_can_do(scene):
-    size = default_size(scene.curves)
+    size = timeline.default_size(timeline.timeline(scene))
     assert size < 4**11
     assert all(size in scene.curves.passed(name) for name in scene.curves.names)
+
+
+def test_default_size_of_the_history_is_the_one_with_the_most_commits(tmp_path):
+    few = synthetic.Plan(commits=3, replicates=1, sweep=3, failures=False)
+    more = dataclasses.replace(few, sweep=12)
+    for index in range(3):
+        lines = synthetic.run_records(more if index == 2 else few, synthetic.H200, index)
+        synthetic.write(tmp_path, list(lines))
+    history = load_history(tmp_path)
+    book = make_book(history, TEMPLATES, Links(), "assets/plotly.js", "")
+    times = timeline.timeline(book.scene(next(iter(book.views["sinkhorn"].values()))))
+    assert timeline.default_size(times) == 4**2
+    assert list(timeline.sizes_of(times)) == [4**k for k in range(12)]
+    chart = timeline.history_chart(times, 4**2)
+    assert all(None not in line.y for line in chart.series)
 
 
 def test_command_of_a_row_names_the_case(scene):

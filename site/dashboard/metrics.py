@@ -150,9 +150,7 @@ def _least_ns(amount: int, per_s: float | None) -> float | None:
     return amount / per_s * 1e9 if per_s else None
 
 
-def _impossible(
-    limits: Mapping[str, float], time_ns: float | None, timer: str
-) -> tuple[str, ...]:
+def _impossible(limits: Mapping[str, float], time_ns: float | None, timer: str) -> tuple[str, ...]:
     if time_ns is None:
         return ()
     work = max((time for name, time in limits.items() if name != "latency"), default=0.0)

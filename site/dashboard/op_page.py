@@ -17,7 +17,7 @@ from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, stat
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
 from dashboard.rows import rows
-from dashboard.timeline import history_chart, timeline
+from dashboard.timeline import default_size, history_chart, sizes_of, timeline
 from dashboard.views import FIELDS, Curves, View
 
 File = tuple[str, bytes]
@@ -66,7 +66,8 @@ def show(book: Book, path: str, curves: Curves) -> Shown:
     drawn += [draw(metric_chart(scene, metric), book.environment) for metric in METRICS]
     roofline = roofline_chart(paths, scene.ceilings, curves.op.axis)
     drawn.append(draw(roofline, book.environment, roofline_table(paths, curves.op.axis)))
-    drawn.append(draw(history_chart(timeline(scene), default_size(curves)), book.environment))
+    times = timeline(scene)
+    drawn.append(draw(history_chart(times, default_size(times)), book.environment))
     slots = {
         "lead": str(lead(scene)),
         "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(curves.view)),
@@ -86,16 +87,6 @@ def missing(scene: Scene) -> list[tuple[str, str, list[str]]]:
     return [(name, why, sizes) for (name, why), sizes in found.items()]
 
 
-def default_size(curves: Curves) -> int:
-    """Return the largest size that most implementations have a time for."""
-    counts: dict[int, int] = {}
-    for name in curves.points:
-        for size in curves.passed(name):
-            counts[size] = counts.get(size, 0) + 1
-    most = max(counts.values(), default=0)
-    return max((size for size, count in counts.items() if count == most), default=1)
-
-
 def _main(book: Book, shown: Shown) -> dict[str, Any]:
     charts = {key: _entry(book, drawn) for key, drawn in shown.charts.items()}
     return {"charts": charts, "slots": shown.slots}
@@ -110,9 +101,9 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
             chart = speed_up_chart(scene, name, focus(curves, name))
             made[f"speedup:{name}"] = _entry(book, draw(chart, book.environment))
     times = timeline(scene)
-    for size in (None, *curves.axis_sizes):
+    for size in (None, *sizes_of(times)):
         for relative in (True, False):
-            chart = history_chart(times, size or default_size(curves), relative)
+            chart = history_chart(times, size or default_size(times), relative)
             key = f"history:{size or ''}:{'change' if relative else 'time'}"
             made[key] = _entry(book, draw(chart, book.environment))
     return {"charts": made}
@@ -189,9 +180,10 @@ def _baselines(book: Book, op: OpInfo) -> list[str]:
 
 
 def _sizes(book: Book, op: OpInfo) -> list[tuple[str, str]]:
-    sizes = {size for curves in book.views[op.name].values() for size in curves.axis_sizes}
+    views = book.views[op.name].values()
+    sizes = {size for curves in views for line in curves.history.values() for size in line}
     every = [(str(size), f"{op.axis} = {words.binary(size)}") for size in sorted(sizes)]
-    return [("", f"largest {op.axis} that most can do"), *every]
+    return [("", f"{op.axis} with most commits"), *every]
 
 
 def _short_hash(view: View) -> str:

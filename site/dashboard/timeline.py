@@ -34,6 +34,24 @@ def timeline(scene: Scene) -> Timeline:
     return Timeline(scene, tuple(commits), tuple(_epochs(runs, commits)))
 
 
+def sizes_of(times: Timeline) -> Mapping[int, tuple[int, int]]:
+    """Return the sizes that have a time, each with its number of commits and implementations."""
+    shown = {commit.sha for commit in times.commits}
+    found: dict[int, list[set[str | None]]] = {}
+    for line in times.scene.curves.history.values():
+        for size, points in line.items():
+            measured = {p.commit for p in points if p.median_ns and _clean(times.scene, p)}
+            if measured & shown:
+                found.setdefault(size, []).append(measured & shown)
+    return {size: (len(set().union(*sets)), len(sets)) for size, sets in sorted(found.items())}
+
+
+def default_size(times: Timeline) -> int:
+    """Return the size with the most commits, then the most implementations, then the largest."""
+    counts = sizes_of(times)
+    return max(counts, key=lambda size: (counts[size], size), default=1)
+
+
 def history_chart(times: Timeline, size: int, relative: bool = True) -> Chart:
     """Draw each implementation over commits; nothing joins two epochs.
 
@@ -82,7 +100,9 @@ def _clean(scene: Scene, point: Point) -> bool:
 
 def _line(scene: Scene, name: str, size: int, commits: Sequence[Commit]) -> Series | None:
     every = scene.curves.history[name].get(size, ())
-    latest = {point.commit: point for point in every if _clean(scene, point)}
+    # Of several runs of a commit the one with the most replicates counts, the last of equals.
+    ranked = sorted(every, key=lambda point: len(point.medians_ns))
+    latest = {point.commit: point for point in ranked if _clean(scene, point)}
     points = [latest.get(commit.sha) for commit in commits]
     if not any(point and point.median_ns for point in points):
         return None
