@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
@@ -98,6 +99,16 @@ def version_of(first: bytes) -> int:
 
 def record_of(line: bytes, version: int, upgrades: Mapping[int, Upgrade] = UPGRADES) -> Record:
     """Return the record of one line of that schema version; BadLineError says what is wrong."""
+    if version == SCHEMA_VERSION:
+        # Only the run line has values of any type, where pydantic would let NaN pass.
+        with suppress(ValidationError):
+            if (record := parse(line)).kind != "run":
+                return record
+    return explained_record(line, version, upgrades)
+
+
+def explained_record(line: bytes, version: int, upgrades: Mapping[int, Upgrade]) -> Record:
+    """Do the same at a third of the speed, with old versions and with a reason for a refusal."""
     value = json_object(line)
     for old in range(version, SCHEMA_VERSION):
         value = upgrades[old](value)

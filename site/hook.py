@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "site")) if path not in sys.path]
 
 from dashboard import build  # noqa: E402
+from dashboard.cache import standard_cache  # noqa: E402
 
 BODIES: dict[str, str] = {}
 
@@ -26,6 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         folders=config.use_directory_urls,
         site_url=config.site_url or "",
         repo_url=config.repo_url or "",
+        cache=standard_cache(ROOT),
     )
     made = build.site(options)
     config.extra["banner"] = made.banner

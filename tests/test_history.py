@@ -7,8 +7,8 @@ import pytest
 import synthetic
 
 from collector import record as r
+from dashboard.digest import read_digests
 from dashboard.history import load_history, make_history
-from dashboard.reading import read_files
 
 HISTORY = Path(__file__).parent / "history"
 SMALL = {"ops": ("sinkhorn",), "sweep": 2, "failures": False, "samples": 9}
@@ -404,5 +404,4 @@ def test_run_without_a_commit_is_kept_behind_all_commits(data):
 
 
 def test_history_of_files_needs_no_git(data):
-    files, problems = read_files(data)
-    assert make_history(files, (), problems).series == load_history(data).series
+    assert make_history(read_digests(data), ()).series == load_history(data).series

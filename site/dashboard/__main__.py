@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dashboard.build import Options, site, write
+from dashboard.cache import standard_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folders=asked.folders,
         site_url=asked.site_url,
         repo_url=asked.repo_url,
+        cache=standard_cache(ROOT),
     )
     made = site(options)
     try:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import Environment
 
 from dashboard import pages
 from dashboard.book import Book, make_book
+from dashboard.cache import NO_CACHE, Cache, fingerprint
 from dashboard.changes import change_pages
+from dashboard.commits import first_parents
 from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health
 from dashboard.format import plural
@@ -23,6 +25,7 @@ from dashboard.regressions import commit_tables
 
 File = tuple[str, bytes]
 MANIFEST = ".almanac-files"
+SITES = 4  # in the cache, for builds that take turns
 IN_NAV = frozenset(
     {
         "index.md",
@@ -47,6 +50,7 @@ class Options:
     folders: bool = True
     site_url: str = ""
     repo_url: str = ""
+    cache: Cache = NO_CACHE
 
 
 def render(
@@ -75,21 +79,38 @@ def _files(book: Book) -> Iterator[File]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """All generated files, and what a banner on every page says; empty when all is well."""
+    """All generated files, and what a banner on every page says; empty when all is well.
+
+    `records` are the files under the data folder that pages link to.
+    """
 
     files: dict[str, bytes]
     banner: str
+    records: tuple[str, ...] = ()
 
 
 def site(options: Options) -> Site:
     """Read the records and return all generated files, the chart library included."""
-    history = load_history(options.data, options.repo)
     bundle = find_bundle(options.repo)
     plotly_path = f"assets/{bundle.name}"
+    key = _inputs(options, plotly_path)
+    made = options.cache.get("site", key, lambda: _pages(options, plotly_path), keep=SITES)
+    records = {f"data/{name}": (options.data / name).read_bytes() for name in made.records}
+    return replace(made, files=made.files | {plotly_path: bundle.content} | records)
+
+
+def _inputs(options: Options, plotly_path: str) -> str:
+    """Name all that the pages are made of, apart from the program."""
+    asked = (options.folders, options.site_url, options.repo_url, plotly_path)
+    commits = first_parents(options.repo)
+    return fingerprint([options.data, options.templates], repr((asked, commits)))
+
+
+def _pages(options: Options, plotly_path: str) -> Site:
+    history = load_history(options.data, options.repo, options.cache)
     links = Links(options.folders, options.repo_url.rstrip("/"))
     book = make_book(history, environment(options.templates), links, plotly_path, options.site_url)
-    files = dict(_files(book)) | {plotly_path: bundle.content} | _records(options.data, book)
-    return Site(files, _banner(history))
+    return Site(dict(_files(book)), _banner(history), _linked_records(book))
 
 
 def _banner(history: History) -> str:
@@ -98,12 +119,12 @@ def _banner(history: History) -> str:
     return f"{plural(len(history.problems), 'problem')} in the records: some of them are not shown."
 
 
-def _records(data: Path, book: Book) -> dict[str, bytes]:
+def _linked_records(book: Book) -> tuple[str, ...]:
     """Return the record files that pages link to, where no repository shows them."""
     if book.links.repo_url:
-        return {}
+        return ()
     shown = {curves.run.file for views in book.views.values() for curves in views.values()}
-    return {f"data/{name}": (data / name).read_bytes() for name in sorted(shown)}
+    return tuple(sorted(shown))
 
 
 def write(files: dict[str, bytes], folder: Path) -> int:

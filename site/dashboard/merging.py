@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from collector.record import Latency, Measurement, decode_samples
@@ -121,13 +122,18 @@ def merge_times(latencies: Sequence[Latency]) -> Times:
         )  # fmt: skip
     medians = tuple(latency.median_ns for latency in latencies)
     low, middle, high = mean_interval(medians)
-    row = sorted(sample for latency in latencies for sample in _samples_ns(latency))
+    row = _pooled_ns(latencies)
     q01, q25, q75, q99 = (_quantile(row, share) for share in QUANTILES)
     return Times(
         medians, middle, low, high,
         q01, q25, q75, q99, row[0], len(row), first.calls,
         min(latency.sets for latency in latencies),
     )  # fmt: skip
+
+
+def _pooled_ns(latencies: Sequence[Latency]) -> list[float]:
+    """Return the samples of all replicates per call, sorted."""
+    return sorted(chain.from_iterable(map(_samples_ns, latencies)))
 
 
 def _samples_ns(latency: Latency) -> list[float]:

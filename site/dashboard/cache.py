@@ -1,0 +1,102 @@
+"""Remember what is slow to make, from one build to the next; a lost cache costs time alone."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+CHECKSUM_BYTES = 32
+SHARED = ("levels", "reading", "record", "verdict")
+LIBRARIES = ("pydantic", "jinja2", "ruptures", "scipy", "plotly")
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Values by kind and key, as files in a folder; without a folder all is made anew.
+
+    `code` names all that makes the values. A value is trusted when its checksum is right.
+    """
+
+    folder: Path | None
+    code: str = ""
+
+    def get(self, kind: str, key: str, make: Callable[[], T], keep: int | None = None) -> T:
+        """Return the value, made when it is not there; `keep` bounds the files of its kind."""
+        if self.folder is None:
+            return make()
+        name = sha256(f"{self.code}\0{key}".encode()).hexdigest()[:32]
+        path = self.folder / f"{kind}-{name}.pickle"
+        known = _content(path)
+        if known is not None:
+            value: T = pickle.loads(known)
+            return value
+        made = make()
+        # A folder that cannot be written to is no reason to build no site.
+        with suppress(OSError):
+            _write(path, pickle.dumps(made, protocol=5))
+            _remove_oldest(self.folder.glob(f"{kind}-*.pickle"), keep)
+        return made
+
+
+NO_CACHE = Cache(None)
+
+
+@cache
+def standard_cache(root: Path) -> Cache:
+    """Return the cache of this project; it holds nothing that another program made.
+
+    The program is what was imported: a process that lives longer than its files must not ask again.
+    """
+    libraries = [f"{name} {version(name)}" for name in LIBRARIES]
+    shared = (root / "collector" / f"{name}.py" for name in SHARED)
+    code = fingerprint([Path(__file__).parent, *shared], sys.version, *libraries)
+    return Cache(root / "build" / "cache", code)
+
+
+def fingerprint(roots: Iterable[Path], *words: str) -> str:
+    """Hash files and all files below folders, names and contents, and some words."""
+    total = sha256("\0".join(words).encode())
+    for root in roots:
+        for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
+            if path.is_file() and path.suffix != ".pyc":
+                content, name = path.read_bytes(), path.relative_to(root.parent).as_posix()
+                total.update(f"\0{name}\0{len(content)}\0".encode())
+                total.update(content)
+    return total.hexdigest()
+
+
+def _content(path: Path) -> bytes | None:
+    """Return what was written; None when it is not there or no more what it was."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    check, value = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
+    return value if sha256(value).digest() == check else None
+
+
+def _write(path: Path, value: bytes) -> None:
+    """Write a file that is there as a whole or not at all, whoever else writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_bytes(sha256(value).digest() + value)
+    part.replace(path)
+
+
+def _remove_oldest(paths: Iterable[Path], keep: int | None) -> None:
+    if keep is None:
+        return
+    aged = sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in aged[keep:]:
+        path.unlink(missing_ok=True)
