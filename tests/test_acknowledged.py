@@ -1,7 +1,7 @@
 import pytest
 import synthetic
 
-from dashboard.acknowledged import read_acknowledged
+from collector.history.acknowledged import read_acknowledged
 from dashboard.history import load_history
 from dashboard.regressions import commit_tables
 

@@ -8,6 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from collector.history.roof import (
+    fits_l2,
+    limits_ns,
+    partner,
+    regime,
+    roof,
+    roof_in,
+    working_set_bytes,
+)
 from collector.record import CostRecord
 from dashboard.crossover import (
     NotComparableError,
@@ -21,18 +30,11 @@ from dashboard.crossover import (
 )
 from dashboard.history import load_history
 from dashboard.metrics import (
-    fits_l2,
     gb_per_s,
     geometric_mean,
     intensity_flops_per_byte,
-    limits_ns,
-    partner,
-    regime,
-    roof,
-    roof_in,
     special_per_s,
     tflop_per_s,
-    working_set_bytes,
 )
 from dashboard.model import Ceilings, Point, SeriesKey
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import synthetic
 
-from dashboard.causes import environment_difference
+from collector.history.causes import environment_difference
 from dashboard.history import load_history
 from dashboard.regressions import (
     commit_tables,

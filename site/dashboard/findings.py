@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from collector.history.roof import Roof
 from dashboard import format as words
 from dashboard.crossover import SpeedUp, crossover_words
 from dashboard.figures import REGIME_WORDS, Scene, ratios
-from dashboard.metrics import Roof, geometric_mean
+from dashboard.metrics import geometric_mean
 from dashboard.views import Curves, View
 
 TIMER_WORDS = {"graph": "device time", "call": "time of a call", "submit": "time to enqueue"}

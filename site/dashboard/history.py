@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.history.acknowledged import read_acknowledged
 from collector.record import OpInfo, Run
-from dashboard.acknowledged import read_acknowledged
 from dashboard.cache import NO_CACHE, Cache
 from dashboard.commits import GitCommit, first_parents, order_commits
 from dashboard.digest import CaseName, Digest, Names, read_digests

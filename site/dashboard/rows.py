@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collector.history.roof import Roof
 from dashboard.crossover import SpeedUp
 from dashboard.figures import METRICS, Scene, all_flags, ratios
-from dashboard.metrics import Roof
 from dashboard.model import Point, SeriesKey
 
 COLLECT = "python -m collector collect"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from dashboard.model import Acknowledgement, Problem
+from collector.history.model import Acknowledgement, Problem
 
 FILE = "acknowledged.yml"
 REQUIRED = ("device", "op", "commit", "reason")

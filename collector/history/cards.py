@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from collector.history.causes import Cause
+from collector.history.format import percent
+from collector.history.model import History, SeriesKey
+from collector.history.sides import FLOOR_SENTINELS, Index, Pair, Side
 from collector.verdict import ALPHA, Judgement, floor_of_cards, raise_floor
-from dashboard import format as words
-from dashboard.causes import Cause
-from dashboard.model import History, SeriesKey
-from dashboard.sides import FLOOR_SENTINELS, Index, Pair, Side
 
 Family = tuple[str, str]  # op, timer
 
@@ -84,7 +84,7 @@ def card_cause(pair: Pair, judged: Judgement) -> Cause | None:
     if pair.control:
         return Cause("card", f"The card changed: {versions}.")
     also = " as well" if judged.verdict in ("regressed", "improved") else ""
-    share = words.percent(judged.comparison.floor, 1)
+    share = percent(judged.comparison.floor, 1)
     return Cause("card", f"The card changed{also}, which alone moves times by up to {share}.")
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from collector.history.model import Commit, History, Point, RunInfo, SeriesKey
+from collector.history.roof import roof_in
 from collector.verdict import (
     NO_DRIFT,
     Comparison,
@@ -16,8 +18,6 @@ from collector.verdict import (
     mean_interval,
     noise_model,
 )
-from dashboard.metrics import roof_in
-from dashboard.model import Commit, History, Point, RunInfo, SeriesKey
 
 IDENTITY = ("method", "workload", "driver", "torch", "triton")
 Identity = tuple[str, str, str, str, str]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from collector.history.model import Point, RunInfo
 from collector.record import KernelCode
 from collector.verdict import Drift
-from dashboard.model import Point, RunInfo
 
 Kind = Literal[
     "not-kernel", "source", "toolchain", "launch", "machine", "clocks", "host", "card", "not-ours"

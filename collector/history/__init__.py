@@ -1,0 +1,1 @@
+"""What the records say over commits: points, sides that may be compared, tables of two commits."""
