@@ -258,3 +258,19 @@ def test_changes_of_one_implementation_are_told_once(data):
     ]
     assert len(told[0].rows) == 10 == told[0].compared
     assert told[0].mean_log == pytest.approx(math.log(1.2), rel=0.05)
+
+
+def test_what_is_new_at_a_commit_is_counted_behind_a_closed_fold(tmp_path):
+    small = synthetic.Plan(commits=2, replicates=2, sweep=1, ops=("sinkhorn",), failures=False)
+    larger = synthetic.Plan(commits=2, replicates=2, sweep=3, ops=("sinkhorn",), failures=False)
+    for index, plan in enumerate((small, larger)):
+        synthetic.write(tmp_path, list(synthetic.run_records(plan, synthetic.H200, index)))
+    history = load_history(tmp_path)
+    (table,) = commit_tables(history)
+    files = build.render(history, TEMPLATES)
+    text = page(files, f"commits/{table.after.sha[:12]}.md")
+    opened, *folds = text.split("<details>")
+    assert table.counts["new"] == 40  # two more sizes, five implementations, four ways to time
+    assert "first measured here</td>" not in opened
+    (fold,) = [fold for fold in folds if "40 series new" in fold.split("</summary>")[0]]
+    assert fold.split("</details>")[0].count("first measured here</td>") == 40

@@ -21,7 +21,15 @@ COMMIT_PAGES = 50
 WHOLE_TABLES = 10
 FEED_ENTRIES = 50
 CHANGES = ("broken", "regressed", "improved", "same-code")
-ORDER = (*CHANGES, "incomparable", "missing", "new", "inconclusive", "unmeasured", "unchanged")
+REST = {
+    "inconclusive": "inconclusive",
+    "unchanged": "unchanged",
+    "missing": "missing: measured before and not here",
+    "incomparable": "incomparable: another method, workload or version",
+    "new": "new: first measured here",
+    "unmeasured": "without a time on both sides",
+}
+ORDER = (*CHANGES, *REST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +209,15 @@ def _commit(book: Book, commit: Commit, tables: list[CommitTable], whole: bool) 
         sizes_text=sizes_text,
         op_path=op_path,
         changes=CHANGES,
+        rest=_rest,
         drifts=_drifts,
     )
+
+
+def _rest(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return what did not change, by verdict, each with words for it."""
+    found = [(words, [row for row in rows if row.verdict == name]) for name, words in REST.items()]
+    return [(words, these) for words, these in found if these]
 
 
 def _rank(row: Row) -> tuple[int, float, SeriesKey]:
