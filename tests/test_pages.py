@@ -1,12 +1,14 @@
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
-from dashboard import figures, findings, format, roofline, rows, timeline, views
+from dashboard import figures, findings, format, roofline, rows, svg, timeline, views
 from dashboard.book import make_book
 from dashboard.environment import environment
+from dashboard.findings import focus
 from dashboard.history import load_history
 from dashboard.links import Links
 from tests import synthetic
@@ -140,6 +142,43 @@ def test_roofline_points_lie_at_the_intensity_of_the_op(scene):
     slope = (memory.y[1] / memory.x[1], memory.y[0] / memory.x[0])
     assert slope == pytest.approx((4.2, 4.2), rel=0.01)
     assert all(chart.y.low <= y <= chart.y.high for line in chart.lines for y in line.y)
+
+
+def test_roofline_has_the_special_roof_although_one_path_is_far_below_it(scene):
+    names = ["torch", "triton-packed"]
+    chart = roofline.roofline_chart(roofline.op_paths(scene, names), scene.ceilings, "batch")
+    (line,) = [one for one in chart.lines if one.label == "special functions"]
+    rate = (
+        4e12 * (72 * 20 + 32) / (16 + 8 * 20) / 1e12
+    )  # special rate, flops and special ops of n = 4
+    assert line.y == pytest.approx((rate, rate), rel=0.01)
+
+
+@pytest.mark.parametrize("op", ["sinkhorn", "rms_norm"])
+def test_no_limit_of_a_roofline_runs_through_the_name_of_another(book, op):
+    scene = book.scene(next(iter(book.views[op].values())))
+    names = [focus(scene.curves, "torch.compile"), "torch.compile"]
+    chart = roofline.roofline_chart(roofline.op_paths(scene, names), scene.ceilings, "size")
+    frame = svg.Frame(chart, 0)
+    boxes = [box_of(*text) for text in svg._lines(chart.lines, frame)]
+    assert len(boxes) >= 3
+    for left, right, top, bottom in boxes:
+        for line in chart.lines:
+            for x, y in along(line, frame):
+                assert not (left < x < right and top < y < bottom), line.label
+
+
+def box_of(line, path, dash, anchor, x, y):
+    """Return (left, right, top, bottom) of a label of 11 px, 5.5 px a letter on average."""
+    left = x - 5.5 * len(line.label) * (anchor == "end")
+    return left, left + 5.5 * len(line.label), y - 8, y
+
+
+def along(line, frame):
+    ends = [(frame.at_x(x), frame.at_y(y)) for x, y in zip(line.x, line.y, strict=True)]
+    for (x0, y0), (x1, y1) in itertools.pairwise(ends):
+        for step in range(101):
+            yield x0 + (x1 - x0) * step / 100, y0 + (y1 - y0) * step / 100
 
 
 def test_history_breaks_where_the_toolchain_changes(scene):

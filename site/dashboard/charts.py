@@ -107,7 +107,7 @@ class Line:
     x: tuple[float, ...]
     y: tuple[float, ...]
     dash: str = "solid"
-    label_at: Literal["start", "end", "below"] = "end"
+    label_at: Literal["start", "end", "below", "under", "middle"] = "end"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,11 +61,9 @@ def show(book: Book, path: str, curves: Curves) -> Shown:
     """Draw everything that a view shows at first."""
     scene = book.scene(curves)
     baseline = curves.op.baseline
-    paths = op_paths(scene)
     drawn = [draw(speed_up_chart(scene, baseline, focus(curves, baseline)), book.environment)]
     drawn += [draw(metric_chart(scene, metric), book.environment) for metric in METRICS]
-    roofline = roofline_chart(paths, scene.ceilings, curves.op.axis)
-    drawn.append(draw(roofline, book.environment, roofline_table(paths, curves.op.axis)))
+    drawn.append(_roofline(book, scene, _best_and_baseline(curves)))
     times = timeline(scene)
     drawn.append(draw(history_chart(times, default_size(times)), book.environment))
     slots = {
@@ -75,6 +73,19 @@ def show(book: Book, path: str, curves: Curves) -> Shown:
         "table": _part(book, "part_rows.j2", path, rows=rows(scene), op=curves.op),
     }
     return Shown(scene, {one.chart.key: one for one in drawn}, slots)
+
+
+def _best_and_baseline(curves: Curves) -> list[str]:
+    """Return what the roofline shows at first: of one op all paths lie above one another."""
+    baseline = curves.op.baseline
+    pair = (focus(curves, baseline), baseline)
+    return [name for name in curves.names if name in pair] or list(curves.names)
+
+
+def _roofline(book: Book, scene: Scene, names: Iterable[str]) -> Drawn:
+    paths, axis = op_paths(scene, names), scene.curves.op.axis
+    chart = roofline_chart(paths, scene.ceilings, axis)
+    return draw(chart, book.environment, roofline_table(paths, axis))
 
 
 def missing(scene: Scene) -> list[tuple[str, str, list[str]]]:
@@ -106,6 +117,7 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
             chart = history_chart(times, size or default_size(times), relative)
             key = f"history:{size or ''}:{'change' if relative else 'time'}"
             made[key] = _entry(book, draw(chart, book.environment))
+    made["roofline:all"] = _entry(book, _roofline(book, scene, curves.names))
     return {"charts": made}
 
 

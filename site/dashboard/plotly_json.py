@@ -10,7 +10,13 @@ from dashboard.charts import Axis, Band, Chart, Line, Mark, Series, Strip
 
 Json = dict[str, Any]
 
-LABELS = {"end": "top left", "start": "top right", "below": "bottom right"}
+LABELS = {
+    "end": (-1, "top left"),
+    "under": (-1, "bottom left"),
+    "middle": (1, "top left"),
+    "start": (0, "top right"),
+    "below": (0, "bottom right"),
+}
 LANE_SHARE = 0.045
 STATUS_SYMBOLS = {"skipped": "line-ew-open", "unavailable": "line-ew-open"}
 
@@ -56,7 +62,7 @@ def _series(series: Series, axis: Axis) -> Iterator[Json]:
         "text": [escape(note) for note in notes],
         "hovertemplate": f"<b>{escape(series.name)}</b><br>%{{text}}<extra></extra>",
         "line": {"color": series.style.colour, "dash": series.style.dash, "width": 2},
-        "marker": {"symbol": _symbols(series, hollow), "size": 8, "color": series.style.colour},
+        "marker": _marker(series, hollow),
     }
     if series.low:
         trace["error_y"] = _whiskers(series)
@@ -74,9 +80,13 @@ def _with_gaps(series: Series) -> tuple[list[float], list[float | None], list[st
     return list(xs), list(ys), list(notes), list(hollow)
 
 
-def _symbols(series: Series, hollow: list[bool]) -> str | list[str]:
+def _marker(series: Series, hollow: list[bool]) -> Json:
     symbol = series.style.symbol
-    return [symbol + "-open" * flag for flag in hollow] if any(hollow) else symbol
+    made: Json = {"symbol": symbol, "size": 8, "color": series.style.colour}
+    if any(hollow):
+        made["symbol"] = [symbol + "-open" * flag for flag in hollow]
+        made["line"] = {"width": [2 * flag for flag in hollow]}
+    return made
 
 
 def _whiskers(series: Series) -> Json:
@@ -110,15 +120,17 @@ def _band(band: Band, series: Series) -> Json:
 
 
 def _line(line: Line) -> Json:
-    end = len(line.x) - 1 if line.label_at == "end" else 0
+    place, position = LABELS[line.label_at]
+    texts = [""] * len(line.x)
+    texts[place] = escape(line.label)
     return {
         "type": "scatter",
         "mode": "lines+text",
         "name": escape(line.label),
         "x": list(line.x),
         "y": list(line.y),
-        "text": [escape(line.label) if i == end else "" for i in range(len(line.x))],
-        "textposition": LABELS[line.label_at],
+        "text": texts,
+        "textposition": position,
         "line": {"color": "currentColor", "dash": line.dash, "width": 1.4},
         "opacity": 0.75,
         "hoverinfo": "skip",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,9 +15,10 @@ from dashboard.model import Ceilings, Point
 from dashboard.palette import Style
 
 DECADE = 10.0
+ROOM = 4.0
 CAPTION = (
     "Intensity is flops over minimal bytes, both from the op's cost model; limits are measured "
-    "on this device in the same run. Each path runs along {axis}, hollow at the smallest."
+    "on this device in the same run. Each path runs along {axis}, hollow at the smallest size."
 )
 
 
@@ -45,9 +47,9 @@ class Path:
         return found
 
 
-def op_paths(scene: Scene) -> list[Path]:
-    """Return a path for each implementation of one op."""
-    names = scene.curves.names
+def op_paths(scene: Scene, names: Iterable[str] | None = None) -> list[Path]:
+    """Return a path for each implementation of one op, or for those named."""
+    names = scene.curves.names if names is None else names
     return [Path(name, name, scene.styles[name], scene, name) for name in names]
 
 
@@ -118,7 +120,7 @@ def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable
     bandwidth = ceilings.copy_bytes_per_s if ceilings else None
     rates = [pipe_flops_per_s(ceilings, pipe) for pipe in pipes] if ceilings else []
     ridges = [rate / bandwidth for rate in rates if rate and bandwidth]
-    span = [min(values) / DECADE, max(values) * DECADE, *(ridge * DECADE for ridge in ridges)]
+    span = [min(values) / ROOM, max(values) * ROOM, *(ridge * ROOM for ridge in ridges)]
     return log_axis("FLOP per byte", span)
 
 
@@ -128,9 +130,10 @@ def _limits(
     rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
     top = max(rates.values(), default=None)
     if ceilings.copy_bytes_per_s:
-        yield _slope("memory", ceilings.copy_bytes_per_s, x, top)
+        # The upper slope is named above its middle, the lower one below its start: no line crosses.
+        yield replace(_slope("memory", ceilings.copy_bytes_per_s, x, top), label_at="below")
     if ceilings.l2_bytes_per_s:
-        yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="below")
+        yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="middle")
     for pipe, rate in rates.items():
         start = rate / ceilings.copy_bytes_per_s if ceilings.copy_bytes_per_s else x.low
         ends = (min(start, x.high / 2), x.high)
@@ -148,19 +151,18 @@ def _special_limits(
     x: Axis, ceilings: Ceilings, drawn: list[tuple[Path, list[Place]]]
 ) -> Iterator[Line]:
     """Draw where an op with as many special functions as this one can get, one line an op."""
-    seen = set()
+    best: dict[str, Place] = {}
     for path, points in drawn:
-        _, point, across, _ = points[-1]
         op = path.scene.curves.op.name
-        if op in seen or not point.cost or not point.cost.special_ops:
-            continue
-        seen.add(op)
-        if ceilings.special_ops_per_s is None:
+        best[op] = max([*points, *([best[op]] if op in best else [])], key=lambda place: place[3])
+    for op, (_, point, across, up) in best.items():
+        if not point.cost or not point.cost.special_ops or not ceilings.special_ops_per_s:
             continue
         rate = point.cost.flops / point.cost.special_ops * ceilings.special_ops_per_s
-        if rate / 1e12 < 100 * max(up for _, _, _, up in points):
-            ends = (max(x.low, across / 4), min(x.high, across * 4))
-            yield Line(f"special functions of {op}", ends, (rate / 1e12,) * 2, "dot")
+        if rate / 1e12 < 100 * up:
+            ends = (max(x.low, across / ROOM), min(x.high, across * ROOM))
+            label = "special functions" if len(best) == 1 else f"special functions of {op}"
+            yield Line(label, ends, (rate / 1e12,) * 2, "dot", "under")
 
 
 def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:
@@ -171,4 +173,8 @@ def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:
             continue
         if y0 < y.low:
             x0, y0 = x1 * y.low / y1, y.low
-        yield Line(line.label, (x0, x1), (y0, y1), line.dash, line.label_at)
+        if line.label_at == "middle":
+            xs, ys = (x0, math.sqrt(x0 * x1), x1), (y0, math.sqrt(y0 * y1), y1)
+            yield replace(line, x=xs, y=ys)
+        else:
+            yield replace(line, x=(x0, x1), y=(y0, y1))

@@ -61,6 +61,7 @@
       const { tickvals, ticktext, range, ...rest } = layout.yaxis;
       layout.yaxis = { ...rest, type: "linear", rangemode: "tozero", autorange: true };
     }
+    if (live.clientWidth < 500) for (const trace of data) trace.textfont = { size: 9 };
     for (const trace of data) trace.visible = !trace.meta || !options.hidden.has(trace.meta);
     Object.assign(layout, {
       paper_bgcolor: "rgba(0,0,0,0)",
