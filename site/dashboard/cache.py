@@ -17,7 +17,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 CHECKSUM_BYTES = 32
-SHARED = ("levels", "reading", "record", "verdict")
 LIBRARIES = ("pydantic", "jinja2", "ruptures", "scipy", "plotly")
 
 
@@ -59,18 +58,18 @@ def standard_cache(root: Path) -> Cache:
     The program is what was imported: a process that lives longer than its files must not ask again.
     """
     libraries = [f"{name} {version(name)}" for name in LIBRARIES]
-    shared = (root / "collector" / f"{name}.py" for name in SHARED)
-    code = fingerprint([Path(__file__).parent, *shared], sys.version, *libraries)
+    parts = [Path(__file__).parent, root / "collector"]
+    code = fingerprint(parts, sys.version, *libraries)
     return Cache(root / "build" / "cache", code)
 
 
 def fingerprint(roots: Iterable[Path], *words: str) -> str:
-    """Hash files and all files below folders, names and contents, and some words."""
+    """Hash all files below some folders, names and contents, and some words."""
     total = sha256("\0".join(words).encode())
     for root in roots:
-        for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
+        for path in sorted(root.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
-                content, name = path.read_bytes(), path.relative_to(root.parent).as_posix()
+                content, name = path.read_bytes(), path.relative_to(root).as_posix()
                 total.update(f"\0{name}\0{len(content)}\0".encode())
                 total.update(content)
     return total.hexdigest()

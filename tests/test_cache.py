@@ -1,0 +1,158 @@
+import json
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+
+from dashboard import build, digest
+from dashboard.cache import Cache, fingerprint
+from dashboard.history import load_history
+from tests import synthetic
+
+SMALL = {"ops": ("sinkhorn",), "sweep": 2, "caches": ("cold",)}
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    synthetic.build(folder, commits=3, replicates=3, shift={1: 1.5}, **SMALL)
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path / "cache", "this program")
+
+
+def refuse(*_):
+    raise AssertionError("made again")
+
+
+def kept(cache):
+    return sorted(cache.folder.iterdir())
+
+
+def site(data, cache, **changes):
+    root = Path(__file__).parent.parent
+    return build.site(build.Options(data, root, root / "templates", cache=cache, **changes))
+
+
+def test_history_is_the_same_with_and_without_the_cache(data, cache):
+    path = next(data.rglob("*.jsonl"))
+    path.write_text(path.read_text() + '{"kind": "note"}\n')
+    plain = load_history(data)
+    assert plain.problems and plain.series
+    assert load_history(data, cache=cache) == plain
+    assert load_history(data, cache=cache) == plain
+
+
+def test_file_is_read_once_in_its_life(data, cache, monkeypatch):
+    before = load_history(data, cache=cache)
+    monkeypatch.setattr(digest, "digest", refuse)
+    assert load_history(data, cache=cache) == before
+
+
+def test_changed_file_is_read_again_and_no_other(data, cache, monkeypatch):
+    load_history(data, cache=cache)
+    path = sorted(data.rglob("*.jsonl"))[1]
+    path.write_bytes(path.read_bytes()[:-20])
+    read, make = [], digest.digest
+    monkeypatch.setattr(digest, "digest", lambda name, _: read.append(name) or make(name, _))
+    assert load_history(data, cache=cache) == load_history(data)
+    assert read[0] == path.relative_to(data).as_posix() and len(read) == 1 + 3
+
+
+def test_moved_file_is_known_by_its_new_name(data, cache):
+    load_history(data, cache=cache)
+    path = next(data.rglob("*.jsonl"))
+    path.rename(path.with_name("zz-moved.jsonl"))
+    history = load_history(data, cache=cache)
+    files = {run.file for run in history.runs.values()}
+    assert files == {p.relative_to(data).as_posix() for p in data.rglob("*.jsonl")}
+
+
+@pytest.mark.parametrize("damage", [
+    lambda content: content[:-1],
+    lambda content: content[:40] + b"\0" + content[41:],
+    lambda content: b"",
+    lambda content: pickle.dumps("a value without a checksum"),
+])  # fmt: skip
+def test_damaged_cache_is_made_anew(data, cache, damage):
+    before = load_history(data, cache=cache)
+    for path in kept(cache):
+        path.write_bytes(damage(path.read_bytes()))
+    assert load_history(data, cache=cache) == before
+    assert load_history(data, cache=cache) == before
+
+
+def test_another_program_finds_nothing(cache):
+    assert cache.get("run", "key", lambda: "old") == "old"
+    assert cache.get("run", "key", refuse) == "old"
+    other = Cache(cache.folder, "another program")
+    assert other.get("run", "key", lambda: "new") == "new"
+
+
+def test_folder_that_cannot_be_written_to_costs_time_alone(tmp_path):
+    (tmp_path / "file").write_text("")
+    cache = Cache(tmp_path / "file" / "cache")
+    assert [cache.get("run", "key", lambda value=value: value) for value in (1, 2)] == [1, 2]
+
+
+def test_only_the_newest_values_are_kept(cache):
+    for number in range(6):
+        cache.get("site", str(number), lambda number=number: number, keep=2)
+    assert len(kept(cache)) == 2
+    assert cache.get("site", "5", refuse) == 5
+
+
+def test_fingerprint_tells_every_change_of_name_place_and_content(tmp_path):
+    seen = set()
+    for name, content in (("a", "x"), ("b", "x"), ("c/b", "x"), ("b", "xx"), ("bx", "x")):
+        folder = tmp_path / f"{len(seen)}"
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(content)
+        seen |= {fingerprint([folder]), fingerprint([folder], "word")}
+    assert len(seen) == 10
+
+
+def test_site_of_unchanged_records_is_not_made_again(data, cache, monkeypatch):
+    before = site(data, cache)
+    monkeypatch.setattr(build, "load_history", refuse)
+    assert site(data, cache) == before
+    assert any(name.startswith("data/runs/") for name in before.files)
+
+
+@pytest.mark.parametrize("change", [
+    lambda data: (data / "acknowledged.yml").write_text("[]"),
+    lambda data: sorted(data.rglob("*.jsonl"))[-1].unlink(),
+])  # fmt: skip
+def test_site_follows_every_change_of_the_data(data, cache, change):
+    site(data, cache)
+    change(data)
+    made = site(data, cache)
+    assert made == site(data, Cache(None))
+
+
+def test_site_follows_its_addresses(data, cache):
+    site(data, cache)
+    at = {"repo_url": "https://example.org/a/b"}
+    assert site(data, cache, **at) == site(data, Cache(None), **at)
+
+
+def test_a_record_is_loaded_in_a_few_times_what_its_json_takes(tmp_path):
+    synthetic.build(tmp_path, commits=2, replicates=3)
+    lines = [line for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()]
+    parse_s = seconds(lambda: [json.loads(line) for line in lines])
+    load_s = seconds(lambda: load_history(tmp_path))
+    # The plain JSON reader of Python is the yardstick: it is slow where this machine is.
+    assert load_s < 6 * parse_s, f"{load_s / len(lines) * 1e6:.0f} us a record"
+
+
+def seconds(act):
+    best = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        act()
+        best = min(best, time.process_time() - began)
+    return best
