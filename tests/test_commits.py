@@ -3,7 +3,7 @@ import subprocess
 import pytest
 import synthetic
 
-from dashboard.commits import GitCommit, first_parents, order_commits
+from collector.history.commits import GitCommit, first_parents, order_commits
 from dashboard.history import load_history
 
 SMALL = {"ops": ("sinkhorn",), "sweep": 1, "failures": False, "samples": 5}

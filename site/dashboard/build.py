@@ -8,11 +8,11 @@ from pathlib import Path
 
 from jinja2 import Environment
 
+from collector.history.commits import first_parents
 from dashboard import pages
 from dashboard.book import Book, make_book
 from dashboard.cache import NO_CACHE, Cache, fingerprint
 from dashboard.changes import change_pages
-from dashboard.commits import first_parents
 from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health
 from dashboard.format import plural

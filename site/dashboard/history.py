@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.history.acknowledged import read_acknowledged
+from collector.history.commits import GitCommit, first_parents, order_commits
+from collector.history.machine import ceilings_of
 from collector.record import OpInfo, Run
 from dashboard.cache import NO_CACHE, Cache
-from dashboard.commits import GitCommit, first_parents, order_commits
 from dashboard.digest import CaseName, Digest, Names, read_digests
-from dashboard.machine import ceilings_of
 from dashboard.model import (
     Acknowledgement,
     Commit,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from collector.history.model import Commit
 from collector.record import Run
-from dashboard.model import Commit
 
 
 @dataclass(frozen=True, slots=True)

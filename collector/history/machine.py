@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from collector.history.model import Ceilings, SentinelPoint
+from collector.history.reading import RunFile
 from collector.record import Sentinel
-from dashboard.model import Ceilings, SentinelPoint
-from dashboard.reading import RunFile
 
 COPIES = ("copy", "copy-torch")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from collector.history.model import Point
 from collector.record import Latency, Measurement, decode_samples
 from collector.verdict import mean_interval
-from dashboard.model import Point
 
 T = TypeVar("T")
 
