@@ -13,8 +13,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "site")) if path not in sys.path]
 
+from collector.history.cache import standard_cache  # noqa: E402
 from dashboard import build  # noqa: E402
-from dashboard.cache import standard_cache  # noqa: E402
 
 BODIES: dict[str, str] = {}
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import build, digest
-from dashboard.cache import Cache, fingerprint
+from collector.history import digest
+from collector.history.cache import Cache, fingerprint
+from dashboard import build
 from dashboard.history import load_history
 from tests import synthetic
 

@@ -7,7 +7,7 @@ import pytest
 import synthetic
 
 from collector import record as r
-from dashboard.digest import read_digests
+from collector.history.digest import read_digests
 from dashboard.history import load_history, make_history
 
 HISTORY = Path(__file__).parent / "history"

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from collector.history.cache import standard_cache
 from dashboard.build import Options, site, write
-from dashboard.cache import standard_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from jinja2 import Environment
 
+from collector.history.cache import NO_CACHE, Cache, fingerprint
 from collector.history.commits import first_parents
 from dashboard import pages
 from dashboard.book import Book, make_book
-from dashboard.cache import NO_CACHE, Cache, fingerprint
 from dashboard.changes import change_pages
 from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health

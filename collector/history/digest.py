@@ -8,12 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias
 
+from collector.history.cache import NO_CACHE, Cache
 from collector.history.machine import sentinel_points
 from collector.history.merging import Located, merge
+from collector.history.model import Point, Problem, SentinelPoint, Sizes
 from collector.history.reading import RunFile, read_run, run_paths
 from collector.record import End, Measurement, Run
-from dashboard.cache import NO_CACHE, Cache
-from dashboard.model import Point, Problem, SentinelPoint, Sizes
 
 # The fields of a SeriesKey: plain tuples hash much faster, and there is one for every line.
 CaseName: TypeAlias = tuple[str, str, str, str, str, Sizes, str, str]

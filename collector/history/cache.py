@@ -58,7 +58,7 @@ def standard_cache(root: Path) -> Cache:
     The program is what was imported: a process that lives longer than its files must not ask again.
     """
     libraries = [f"{name} {version(name)}" for name in LIBRARIES]
-    parts = [Path(__file__).parent, root / "collector"]
+    parts = [root / "collector", root / "site" / "dashboard"]
     code = fingerprint(parts, sys.version, *libraries)
     return Cache(root / "build" / "cache", code)
 
