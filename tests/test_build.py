@@ -274,3 +274,19 @@ def test_what_is_new_at_a_commit_is_counted_behind_a_closed_fold(tmp_path):
     assert "first measured here</td>" not in opened
     (fold,) = [fold for fold in folds if "40 series new" in fold.split("</summary>")[0]]
     assert fold.split("</details>")[0].count("first measured here</td>") == 40
+
+
+def test_runs_of_a_device_are_told_apart_by_what_differs_alone(tmp_path):
+    plan = synthetic.Plan(
+        commits=2, replicates=1, sweep=1, ops=("sinkhorn",), uuids={1: "bbbbbbbbbbbb"},
+        versions={1: {"triton": "3.7.0"}},
+    )  # fmt: skip
+    synthetic.build(tmp_path, plan)
+    text = page(build.render(load_history(tmp_path), TEMPLATES), "devices/nvidia-h200.md")
+    runs = text.split('aria-label="Runs"')
+    assert "In all of them: cuda 13.0, python 3.12.3, torch 2.11.0." in runs[0]
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', runs[1])
+    assert [name for name in heads if name in ("card", "triton", "torch", "driver")] == [
+        "card", "triton"
+    ]  # fmt: skip
+    assert runs[1].count("bbbbbbbbbbbb") == runs[1].count("3.7.0") == 1

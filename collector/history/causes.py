@@ -38,7 +38,7 @@ class Difference:
 
 def environment_difference(before: RunInfo, after: RunInfo) -> tuple[Difference, ...]:
     """Return what differs between the environments of two runs."""
-    a, b = _environment(before), _environment(after)
+    a, b = environment_of(before), environment_of(after)
     names = [*a, *(name for name in b if name not in a)]
     return tuple(
         Difference(name, a.get(name, "none"), b.get(name, "none"))
@@ -47,7 +47,8 @@ def environment_difference(before: RunInfo, after: RunInfo) -> tuple[Difference,
     )
 
 
-def _environment(run: RunInfo) -> Mapping[str, str]:
+def environment_of(run: RunInfo) -> Mapping[str, str]:
+    """Return everything about card, driver and versions that two runs may differ in."""
     device = run.device
     facts = {
         "device": device.name,

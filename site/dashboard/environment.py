@@ -25,6 +25,8 @@ def environment(templates: Path) -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {name: getattr(words, name) for name in FILTERS}
-    made.globals |= {"NONE": words.NONE, "STATUS_WORDS": words.STATUS_WORDS}
+    made.globals |= {
+        name: getattr(words, name) for name in ("NONE", "STATUS_WORDS", "OUTCOME_WORDS")
+    }
     made.globals |= {"DASHES": DASHES, "SYMBOLS": SYMBOLS}
     return made

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from collector.history.causes import environment_of
 from collector.record import Device, schema
 from dashboard import format as words
 from dashboard.book import Book
@@ -94,6 +96,7 @@ def _runs_of(book: Book, slug: str) -> list[RunInfo]:
 
 def _device(book: Book, device: Device, runs: list[RunInfo]) -> File:
     measured = next((run for run in runs if _facts_of(book, run)), None)
+    differing = _differing(runs[:RUNS_SHOWN])
     return book.write(
         device_path(device.slug),
         "device.md.j2",
@@ -103,9 +106,20 @@ def _device(book: Book, device: Device, runs: list[RunInfo]) -> File:
         latest=runs[0],
         facts=_facts_of(book, measured) if measured else [],
         measured=measured,
+        common=[pair for pair in sorted(runs[0].versions.items()) if pair[0] not in differing],
+        differing=differing,
+        environment=environment_of,
+        command=lambda run: shlex.join(run.command),
         sentinels=book.history.sentinels.get(measured.run_id, ()) if measured else (),
         ceilings=lambda run: book.history.ceilings.get(run.run_id),
     )
+
+
+def _differing(runs: Sequence[RunInfo]) -> list[str]:
+    """Return the names of what is not the same in all runs: cards, driver, versions."""
+    every = [environment_of(run) for run in runs]
+    names = dict.fromkeys(name for one in every for name in one)
+    return [name for name in names if len({one.get(name) for one in every}) > 1]
 
 
 def _facts_of(book: Book, run: RunInfo) -> list[Fact]:

@@ -23,6 +23,7 @@ from collector.history.format import (
 
 __all__ = [
     "NONE",
+    "OUTCOME_WORDS",
     "STATUS_WORDS",
     "binary",
     "bytes_text",
@@ -41,6 +42,12 @@ __all__ = [
     "title_text",
 ]
 
+OUTCOME_WORDS: Mapping[str, str] = {
+    "complete": "complete",
+    "budget": "out of time",
+    "interrupted": "interrupted",
+    "error": "ended by an error",
+}
 STATUS_WORDS: Mapping[str, str] = {
     "passed": "passed",
     "incorrect": "wrong result",

@@ -459,7 +459,8 @@
       const hours = (Date.now() - Date.parse(element.dateTime)) / 36e5;
       if (!(hours >= 0)) continue;
       const days = Math.floor(hours / 24);
-      const text = days >= 1 ? `${days} day${days > 1 ? "s" : ""} ago` : `${Math.floor(hours)} h ago`;
+      const today = hours < 1 ? "less than an hour ago" : `${Math.floor(hours)} h ago`;
+      const text = days >= 1 ? `${days} day${days > 1 ? "s" : ""} ago` : today;
       element.title = element.textContent;
       element.nextElementSibling?.matches("[data-age-text]")
         && (element.nextElementSibling.textContent = ` (${text})`);
