@@ -21,6 +21,7 @@ from collector.record import (
     Device,
     End,
     ImplementationInfo,
+    MarkInfo,
     Measurement,
     OpInfo,
     Run,
@@ -149,6 +150,7 @@ def catalogue(op: Op) -> OpInfo:
             for i in op.implementations
         ],
         regions=list(op.regions),
+        marks=[MarkInfo(name=m.name, low=m.low, high=m.high) for m in op.marks] or None,
     )
 
 

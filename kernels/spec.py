@@ -97,6 +97,15 @@ class Implementation:
     launches: Callable[[Workload], int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stretch of the axis worth marking in every chart along it."""
+
+    name: str
+    low: int
+    high: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """One operation and everything that the project derives from it.
@@ -104,7 +113,7 @@ class Op:
     `axis` is the size that curves run along. `inputs` names the input distribution in words; it is
     part of the identity of a workload. `make_inputs(workload, generator, device)` draws one set.
     `oracle` computes the truth in float64 from the same rounded inputs. `regions` names the ops
-    that a pipeline consists of.
+    that a pipeline consists of. `marks` are sizes along the axis that users care for.
     """
 
     name: str
@@ -122,6 +131,7 @@ class Op:
     cost: Callable[[Workload, Mode], Cost]
     modes: tuple[Mode, ...] = ("forward",)
     regions: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     params: Mapping[str, float] = field(default_factory=dict)
 
     def implementation(self, name: str) -> Implementation:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.record import MarkInfo
 from dashboard import figures, findings, format, roofline, rows, svg, timeline, views
 from dashboard.book import make_book
 from dashboard.environment import environment
@@ -132,6 +133,21 @@ def test_lead_escapes_what_the_records_say(scene):
     curves = dataclasses.replace(scene.curves, run=dataclasses.replace(run, device=device))
     text = findings.lead(dataclasses.replace(scene, curves=curves))
     assert "&lt;b&gt;card" in text and "<b>" not in text
+
+
+def test_marks_of_an_op_are_drawn_in_every_chart_along_its_axis(scene):
+    marks = [
+        MarkInfo(name="training", low=4096, high=16384),
+        MarkInfo(name="far", low=4**20, high=4**21),
+    ]
+    op = scene.curves.op.model_copy(update={"marks": marks})
+    marked = dataclasses.replace(scene, curves=dataclasses.replace(scene.curves, op=op))
+    made = [figures.speed_up_chart(marked, "torch", None)]
+    made += [figures.metric_chart(marked, metric) for metric in figures.METRICS]
+    for chart in made:
+        spans = [span for span in chart.spans if span.kind == "range"]
+        assert [(s.label, s.start, s.end) for s in spans] == [("training", 4096.0, 16384.0)]
+    assert figures.marked(scene) == ()  # records from before there were marks
 
 
 def test_roofline_points_lie_at_the_intensity_of_the_op(scene):

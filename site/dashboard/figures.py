@@ -146,7 +146,7 @@ def speed_up_chart(scene: Scene, baseline: str, focus: str | None) -> Chart:
         marks=marks(scene),
         strips=strips(scene),
         lines=(one,),
-        spans=tuple(_crossing(own)),
+        spans=(*marked(scene), *_crossing(own)),
     )
 
 
@@ -208,7 +208,7 @@ def metric_chart(scene: Scene, metric: Metric) -> Chart:
         marks=marks(scene),
         strips=strips(scene),
         lines=limits,
-        rules=(),
+        spans=marked(scene),
     )
 
 
@@ -327,6 +327,13 @@ def status_words(point: Point) -> str:
     word = words.STATUS_WORDS.get(point.status, point.status)
     reason = (point.reason or "").replace(f"{point.status}: ", "", 1)
     return f"{word}: {reason}" if reason else word
+
+
+def marked(scene: Scene) -> tuple[Strip, ...]:
+    """Return the stretches of the axis that the op itself marks, as far as they were measured."""
+    low, high = scene.axis.low, scene.axis.high
+    marks = (one for one in scene.curves.op.marks or () if one.low < high and one.high > low)
+    return tuple(Strip("range", one.name, float(one.low), float(one.high)) for one in marks)
 
 
 def strips(scene: Scene) -> tuple[Strip, ...]:

@@ -165,7 +165,7 @@ def _layout(chart: Chart, lanes: int) -> Json:
         "yaxis": {**_axis(chart.y), "domain": [foot + 0.02 if lanes else 0, 1]},
         "showlegend": False,
         "hovermode": "closest",
-        "shapes": [*_boxes(chart.strips, 0.07), *_boxes(chart.spans, 0.16), *_rules(chart.rules)],
+        "shapes": [*_boxes(chart.strips, 0.07), *_boxes(chart.spans, 0.12), *_rules(chart.rules)],
         "annotations": [*_labels(chart, 1.0, "bottom", [*chart.strips, *chart.rules])],
     }
     layout["annotations"] += _labels(chart, 1.0, "top", chart.spans)
@@ -213,7 +213,7 @@ def _rules(rules: Iterable[Strip]) -> Iterator[Json]:
 
 
 def _labels(chart: Chart, y: float, anchor: str, strips: Iterable[Strip]) -> Iterator[Json]:
-    for strip in strips:
+    for place, strip in enumerate(strips):
         ends = [along(chart.x, min(max(end, chart.x.low), chart.x.high)) for end in _ends(strip)]
         share = (ends[1] - ends[0]) / (along(chart.x, chart.x.high) - along(chart.x, chart.x.low))
         if anchor == "bottom" and strip.start != strip.end and share < 0.011 * len(strip.label):
@@ -222,6 +222,7 @@ def _labels(chart: Chart, y: float, anchor: str, strips: Iterable[Strip]) -> Ite
             "text": escape(strip.label),
             "x": sum(ends) / 2,
             "y": y,
+            "yshift": -14 * place if anchor == "top" else 0,
             "xref": "x",
             "yref": "paper",
             "yanchor": anchor,

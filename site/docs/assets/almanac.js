@@ -28,7 +28,7 @@
 
   const STRIPS = {
     latency: "#808080", host: "#808080", memory: "#0072B2", l2: "#56B4E9",
-    compute: "#D55E00", special: "#CC79A7", range: "#E69F00", crossover: "#E69F00",
+    compute: "#D55E00", special: "#CC79A7", range: "#7E57C2", crossover: "#E69F00",
   };
 
   function theme() {
