@@ -7,12 +7,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from collector.levels import find_levels
 from collector.verdict import (
     Drift,
     Noise,
     compare,
     drift_of,
-    find_levels,
     floor_of_cards,
     judge,
     mean_interval,
@@ -374,7 +374,7 @@ def test_costs_of_levels_are_those_of_ruptures():
     import numpy as np
     import ruptures
 
-    from collector.levels import AbsoluteCost, breaks
+    from collector.pelt import AbsoluteCost, breaks
 
     rng = random.Random(1)
     series = around(1.0, 0.01, 15, rng) + around(1.05, 0.01, 15, rng)

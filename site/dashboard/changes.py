@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from collector.verdict import ChangePoint
+from collector.levels import ChangePoint
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.model import Commit, SeriesKey

@@ -13,7 +13,7 @@ from collector.history.sides import Index, usable
 from collector.history.tables import CommitTable as CommitTable
 from collector.history.tables import Row as Row
 from collector.history.tables import commit_table
-from collector.verdict import Levels, find_levels
+from collector.levels import Levels, find_levels
 from dashboard.model import History, Point, RunInfo, SeriesKey
 
 
