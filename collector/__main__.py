@@ -1,4 +1,4 @@
-"""The command line: python -m collector collect, add, validate, schema.
+"""The command line: python -m collector collect, compare, add, validate, schema.
 
 Every command ends with 0 fine, 1 error, 2 regression, 3 not comparable, 4 wrong results or 64 bad
 command line. Results go to stdout; messages, with what, where and what to do, to stderr.
@@ -6,6 +6,7 @@ command line. Results go to stdout; messages, with what, where and what to do, t
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -129,6 +130,77 @@ def collect(
         remedy = "`make collect` installs it, or name a Python that has it: PYTHON=python3"
         fail(f"{error.name} is not installed in {sys.executable}: {remedy}", ERROR)
     raise typer.Exit(run(options))
+
+
+@app.command()
+def compare(
+    candidate: Annotated[
+        str, typer.Argument(metavar="CANDIDATE", help="A run file, a commit, a tag or a branch.")
+    ],
+    baseline: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="BASELINE",
+            help="What it is held against, named likewise; `previous`, which is usual, is the "
+            "commit before that was measured on the same device.",
+        ),
+    ] = None,
+    baseline_option: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="NAME", help="The same as the second argument."),
+    ] = None,
+    max_regression_percent: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="PERCENT",
+            help="Fail only for what became slower by more than this; with one replicate a side, "
+            "where noise is not known, this alone decides.",
+        ),
+    ] = None,
+    op: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Tell of this op alone.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="Compare on this device alone.")] = "",
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder.")] = Path(
+        "data"
+    ),
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show what did not change as well, row by row.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all rows as JSON as well.")
+    ] = None,
+    markdown_file: Annotated[
+        Path | None,
+        typer.Option("--markdown", metavar="FILE", help="Write it for a pull request as well."),
+    ] = None,
+) -> None:
+    """Tell whether kernels became slower or faster, how sure that is, and why.
+
+    Ends with 2 when something became slower or failed, with 4 when a result became wrong.
+    """
+    if None not in (baseline, baseline_option):
+        raise typer.BadParameter("give the baseline once", param_hint="--baseline")
+    named = baseline_option if baseline is None else baseline
+    if max_regression_percent is not None and not math.isfinite(max_regression_percent):
+        raise typer.BadParameter("give a number", param_hint="--max-regression-percent")
+    try:
+        from collector import compare_command
+    except ModuleNotFoundError as error:
+        remedy = "`make install` installs it, or name a Python that has it: PYTHON=python3"
+        fail(f"{error.name} is not installed in {sys.executable}: {remedy}", ERROR)
+    limit = None if max_regression_percent is None else max_regression_percent / 100
+    request = compare_command.Request(
+        candidate=candidate,
+        baseline=compare_command.PREVIOUS if named is None else named,
+        data=data,
+        repo=Path(__file__).parent.parent,
+        ops=tuple(op or ()),
+        device=device,
+        limit=limit,
+    )
+    raise typer.Exit(compare_command.run(request, tell, everything, json_file, markdown_file))
 
 
 @app.command()

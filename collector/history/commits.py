@@ -21,29 +21,22 @@ class GitCommit:
     subject: str
 
 
+def git(repo: Path, *arguments: str) -> str | None:
+    """Return what git says in a folder; None where it fails, or where there is none."""
+    # A checkout that another user made is still read, never written.
+    safe = ("-c", f"safe.directory={repo.resolve()}", "-C", str(repo))
+    try:
+        told = subprocess.run(["git", *safe, *arguments], capture_output=True, check=True).stdout
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return None
+    return told.decode(errors="replace")
+
+
 def first_parents(repo: Path) -> tuple[GitCommit, ...]:
     """Return the first-parent line of HEAD, oldest first; nothing where there is no git."""
     form = "--format=%H%x00%cI%x00%s"
-    # A checkout that another user made is still read, never written.
-    safe = ["-c", f"safe.directory={repo.resolve()}"]
-    command = [
-        "git",
-        *safe,
-        "-C",
-        str(repo),
-        "log",
-        "--first-parent",
-        "--reverse",
-        form,
-        "HEAD",
-        "--",
-    ]
-    try:
-        told = subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ()
-    lines = told.decode(errors="replace").split("\n")
-    return tuple(GitCommit(*line.split("\0", 2)) for line in lines if line)
+    told = git(repo, "log", "--first-parent", "--reverse", form, "HEAD", "--") or ""
+    return tuple(GitCommit(*line.split("\0", 2)) for line in told.split("\n") if line)
 
 
 def order_commits(runs: Iterable[Run], line: Sequence[GitCommit]) -> tuple[Commit, ...]:

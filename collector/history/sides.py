@@ -183,7 +183,8 @@ class Index:
 
 def _joined(commit: str, points: Sequence[Point]) -> Side:
     """Join several runs of one commit: all their replicates are fresh processes alike."""
-    passed = [point for point in points if point.median_ns is not None] or [points[-1]]
+    wrong = [point for point in points if point.status == "incorrect"]
+    passed = wrong[-1:] or [point for point in points if point.median_ns is not None] or points[-1:]
     run_ids = tuple(point.run_id for point in passed)
     last = passed[-1]
     if len(passed) == 1:

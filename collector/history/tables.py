@@ -73,9 +73,17 @@ class CommitTable:
         return found
 
 
-def commit_table(index: Index, device: str, before: Commit, after: Commit) -> CommitTable:
-    """Return the table of one device for two commits."""
-    matched = [_match(index, key, before, after) for key in index.keys(device)]
+def commit_table(
+    index: Index, device: str, before: Commit, after: Commit, *, exact: bool = False
+) -> CommitTable:
+    """Return the table of one device for two commits.
+
+    A series that `before` did not measure goes by an older commit that did, unless `exact`.
+    """
+    matched = [
+        _match(index, key, before, after, _earlier(index, key, before, exact))
+        for key in index.keys(device)
+    ]
     pairs, floors = with_card_floors(index, (one for one in matched if isinstance(one, Pair)))
     differences = _differences(index, device, before, after)
     judged = judge([pair.comparison for pair in pairs])
@@ -91,9 +99,17 @@ def commit_table(index: Index, device: str, before: Commit, after: Commit) -> Co
     )
 
 
-def _match(index: Index, key: SeriesKey, before: Commit, after: Commit) -> Pair | Row | None:
+def _earlier(index: Index, key: SeriesKey, before: Commit, exact: bool) -> str | None:
+    """Return the commit that a series is held against."""
+    if exact:
+        return before.sha if index.points(key, before.sha) else None
+    return index.last_measured(key, before)
+
+
+def _match(
+    index: Index, key: SeriesKey, before: Commit, after: Commit, earlier: str | None
+) -> Pair | Row | None:
     """Find the two sides of a series; a row where there is nothing to compare."""
-    earlier = index.last_measured(key, before)
     now = index.sides(key, after.sha)
     if not now:
         return _missing(index, key, earlier, before, after)
@@ -105,7 +121,7 @@ def _match(index: Index, key: SeriesKey, before: Commit, after: Commit) -> Pair 
     if not common:
         reason = _why_not(list(then)[-1], list(now)[-1])
         old = list(then.values())[-1].point
-        return Row(key, "incomparable", earlier, old, newest, None, reason, ())
+        return _broken_too(Row(key, "incomparable", earlier, old, newest, None, reason, ()))
     return _paired(index, key, then[common[-1]], now[common[-1]])
 
 
@@ -125,6 +141,15 @@ def _paired(index: Index, key: SeriesKey, then: Side, now: Side) -> Pair | Row:
         other_card=other_cards(index.history, then, now),
         own_floor=comparison.floor,
     )  # fmt: skip
+
+
+def _broken_too(row: Row) -> Row:
+    """Tell a failure as one, although times could not have been compared."""
+    old, new = row.before, row.after
+    if old is None or new is None or old.median_ns is None or new.status not in FAILED:
+        return row
+    told = f"{new.status}: {new.reason or 'no reason given'} ({row.reason})"
+    return replace(row, verdict="broken", reason=told)
 
 
 def _lone(key: SeriesKey, new: Point, commit: str | None, old: Point | None, reason: str) -> Row:

@@ -1,0 +1,176 @@
+"""What is said of a comparison, in words that the terminal and Markdown share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from collector.compare import Compared, Result, fails
+from collector.compare_sides import Side
+from collector.history.format import NONE, binary, change, duration, percent, plural, short
+from collector.history.model import RunInfo, SeriesKey
+from collector.history.tables import Row
+
+CHANGES = ("broken", "regressed", "improved", "same-code")
+COMPARED = ("inconclusive", "unchanged")
+LISTED = ("missing", "incomparable", "new")
+ORDER = (*CHANGES, *COMPARED, *LISTED, "unmeasured")
+SAID = {
+    "inconclusive": "inconclusive: more replicates would tell",
+    "unchanged": "unchanged",
+    "missing": "missing: in the baseline and not here",
+    "incomparable": "incomparable",
+    "new": "new: not in the baseline",
+    "unmeasured": "without a time on both sides",
+}
+
+
+class Line(NamedTuple):
+    """One row of the table, as text."""
+
+    verdict: str
+    series: str
+    before: str
+    after: str
+    change: str
+    seen_from: str
+    why: str
+
+
+def printable(text: object) -> str:
+    """Return a text of a record without what moves a cursor, breaks a line or turns it around."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+                   for letter in str(text))  # fmt: skip
+
+
+def series_text(key: SeriesKey) -> str:
+    """Write what a series is, short enough for a table."""
+    sizes = [f"{name} {binary(size)}" for name, size in key.sizes]
+    mode = [key.mode] if key.mode != "forward" else []
+    parts = ", ".join([*sizes, key.dtype, *mode, f"{key.timer} {key.cache}"])
+    return f"{key.op} {key.implementation}: {parts}"
+
+
+def line_of(row: Row, limit: float | None = None) -> Line:
+    """Return one row as text."""
+    before, after = (point.median_ns if point else None for point in (row.before, row.after))
+    judged = row.judgement
+    seen = judged.comparison.smallest_seen if judged else None
+    return Line(
+        f"{row.verdict}{' (accepted)' if row.acknowledged else ''}",
+        series_text(row.key),
+        duration(before),
+        duration(after),
+        change(judged.comparison.log_ratio) if judged else NONE,
+        percent(seen, 1),
+        _why(row, limit),
+    )
+
+
+def _why(row: Row, limit: float | None) -> str:
+    told = [cause.text for cause in row.causes]
+    if row.reason:
+        told.insert(0, row.reason)
+    if row.acknowledged:
+        told.append(f"Accepted: {row.acknowledged}")
+    if row.verdict == "inconclusive" and fails(row, limit):
+        told.append("Over the limit; one replicate a side cannot tell it from noise.")
+    return " ".join(told)
+
+
+def side_text(what: str, side: Side, runs: Sequence[RunInfo]) -> str:
+    """Say what one side is."""
+    name = f"{side.name} of commit {short(side.commit)}" if side.run_id else short(side.commit)
+    replicates = sum(run.replicates for run in runs)
+    counted = f"({plural(len(runs), 'run')}, {plural(replicates, 'replicate')})"
+    return " ".join(filter(None, (f"{what}: {name}", runs[-1].source.subject, counted)))
+
+
+def notes_of(one: Compared) -> list[str]:
+    """Return what must be known of the two sides before the figures are read."""
+    made = [f"environment: {d.name} {d.before} -> {d.after}" for d in one.table.differences]
+    made = made or ["environment: the same on both sides"]
+    if one.other_model:
+        made.append(f"not comparable: the devices are of two models ({one.other_model})")
+    made += [note for runs in (one.before_runs, one.after_runs) for note in _run_notes(runs)]
+    for (op, timer), floor in sorted(one.table.card_floors.items()):
+        least = f"{op} {timer}: changes below {percent(floor, 1)} do not count"
+        made.append(f"another card: {least}, unchanged code moved as much")
+    if one.left_out:
+        made.append(f"not measured by the candidate: {', '.join(one.left_out)}")
+    return [*made, *_drift_note(one)]
+
+
+def _run_notes(runs: Iterable[RunInfo]) -> list[str]:
+    told = []
+    for run in runs:
+        flags = [flag for flag in run.flags if flag != "no-gpu"]
+        if flags:
+            told.append(f"{run.file}: {', '.join(flags)}")
+        if run.end is None or run.end.outcome != "complete":
+            told.append(f"{run.file}: not complete ({run.end.outcome if run.end else 'no end'})")
+    return told
+
+
+def _drift_note(one: Compared) -> list[str]:
+    """Say how far the machine itself moved."""
+    moved = sorted((drift.log_ratio, name) for name, drift in one.table.drifts.items())
+    if not moved:
+        return ["machine: no sentinel on both sides, so its drift is not known"]
+    (low, fast), (high, slow) = moved[0], moved[-1]
+    told = f"{change(low)} ({fast}) to {change(high)} ({slow})"
+    return [f"machine: its sentinels moved by {told}; taken off"]
+
+
+def lines_of(one: Compared, *, whole: bool = False) -> list[Line]:
+    """Return the rows to show, those that fail first, the largest change first."""
+    shown = (*CHANGES, *COMPARED) if whole else CHANGES
+    rows = [row for row in one.rows if row.verdict in shown or fails(row, one.limit)]
+    ordered = sorted(rows, key=lambda row: (not fails(row, one.limit), *_rank(row)))
+    return [line_of(row, one.limit) for row in ordered]
+
+
+def _rank(row: Row) -> tuple[int, float, SeriesKey]:
+    size = abs(row.judgement.comparison.log_ratio) if row.judgement else 0.0
+    return ORDER.index(row.verdict), -size, row.key
+
+
+def rest_of(one: Compared) -> list[tuple[str, list[str]]]:
+    """Return what was not shown, by verdict: its count in words, and lists by implementation."""
+    made = []
+    for verdict, words in SAID.items():
+        rows = [row for row in one.rows if row.verdict == verdict]
+        if rows:
+            kept = _lists(rows) if verdict in LISTED else []
+            made.append((f"{len(rows)} {words}", kept))
+    return made
+
+
+def _lists(rows: Sequence[Row]) -> list[str]:
+    """Name each implementation once, with the number of its series and why."""
+    found = Counter(
+        (row.key.op, row.key.implementation, row.reason if row.verdict == "incomparable" else "")
+        for row in rows
+    )
+    return [
+        f"{op} {implementation}: {plural(count, 'series')}{f' ({reason})' if reason else ''}"
+        for (op, implementation, reason), count in sorted(found.items())
+    ]
+
+
+def conclusion(result: Result) -> str:
+    """Say in one sentence what came of it."""
+    rows = [row for one in result.devices for row in one.rows]
+    failing = [row for one in result.devices for row in one.failing]
+    compared = sum(len(one.judged) for one in result.devices)
+    if not compared:
+        return "Nothing could be compared."
+    among = f"of {compared} compared series"
+    counted = Counter("broken" if row.verdict == "broken" else "slower" for row in failing)
+    if failing:
+        told = " and ".join(f"{count} {what}" for what, count in sorted(counted.items()))
+        return f"Worse: {told} {among}."
+    open_ones = sum(row.verdict == "inconclusive" for row in rows)
+    unsure = f"; {open_ones} cannot be told from noise" if open_ones else ""
+    return f"No regression in any {among}{unsure}."
