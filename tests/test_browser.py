@@ -1,26 +1,13 @@
 """The built site in a real browser: every kind of page, both themes, and a phone."""
 
-import functools
-import os
 import re
-import subprocess
-import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from tests import synthetic
+from tests.visiting import ROOT, Visitor, build, chromium, needs_chromium, page_kinds, serve
 
-ROOT = Path(__file__).parent.parent
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
-]  # fmt: skip
-SUB_PATH = "/below/"
+pytestmark = [needs_chromium, pytest.mark.timeout(300)]
 MODES = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
     "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
@@ -28,33 +15,6 @@ MODES = {
         "color_scheme": "light", "viewport": {"width": 390, "height": 844}, "has_touch": True,
     },
 }  # fmt: skip
-
-playwright = pytest.importorskip("playwright.sync_api")
-pytestmark = [
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}; set CHROMIUM"),
-    pytest.mark.timeout(300),
-]
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serve a folder below a path, so that an absolute link cannot work by accident."""
-
-    def log_message(self, *args):
-        pass
-
-    def translate_path(self, path):
-        inside = path.startswith(SUB_PATH)
-        return super().translate_path("/" + path[len(SUB_PATH) :]) if inside else "/nowhere"
-
-
-def build(data, out):
-    found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'site'}", "ALMANAC_NPM": "off"}
-    found |= {"ALMANAC_DATA_DIR": str(data), "ALMANAC_SITE_DIR": str(out)}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-    environ = os.environ | found | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -70,74 +30,14 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+    with chromium() as launched:
         yield launched
-        launched.close()
-
-
-def serve(folder):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
 
 
 @pytest.fixture(scope="module")
 def address(site):
-    server = serve(site)
-    yield f"http://127.0.0.1:{server.server_address[1]}{SUB_PATH}"
-    server.shutdown()
-    server.server_close()
-
-
-class Visitor:
-    """A browser window that notes everything that goes wrong."""
-
-    def __init__(self, browser, address, **mode):
-        self.context = browser.new_context(**mode)
-        self.page = self.context.new_page()
-        self.address = address
-        self.faults = []
-        host = urlsplit(address).netloc
-        self.page.on("console", self._console)
-        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        self.page.on("requestfailed", self._failed)
-        self.page.on("response", lambda r: r.status >= 400 and self.faults.append(f"404: {r.url}"))
-        self.page.on(
-            "request",
-            lambda r: urlsplit(r.url).netloc not in (host, "") and self.faults.append(r.url),
-        )
-
-    def _failed(self, request):
-        # The next page aborts what the last one still asked for.
-        if "ERR_ABORTED" not in (request.failure or ""):
-            self.faults.append(f"failed: {request.url}")
-
-    def _console(self, message):
-        if message.type in ("error", "warning"):
-            self.faults.append(f"console: {message.text}")
-
-    def go(self, path):
-        self.page.goto(self.address + path)
-        return self.page
-
-    def see_charts(self):
-        """Scroll to every chart that can be seen; return those that were not drawn."""
-        missing = []
-        for chart in self.page.query_selector_all(".ka-chart:has(.ka-live)"):
-            if not chart.is_visible():
-                continue
-            chart.scroll_into_view_if_needed()
-            name = chart.get_attribute("data-chart")
-            try:
-                self.page.wait_for_function(
-                    "c => c.querySelector('.ka-live .main-svg .trace')"
-                    " && c.classList.contains('ka-drawn')",
-                    arg=chart, timeout=30_000,
-                )  # fmt: skip
-            except playwright.TimeoutError:
-                missing.append(name)
-        return missing
+    with serve(site) as told:
+        yield told
 
 
 @pytest.fixture(params=MODES)
@@ -154,14 +54,6 @@ def desktop(browser, address):
     made.context.close()
 
 
-def page_kinds(site):
-    """Return one page of each kind, the op's first."""
-    commit = sorted((site / "commits").glob("*/index.html"))[-1].parent.name
-    kinds = ["kernels/sinkhorn/", "", "kernels/", "roofline/", "regressions/", "commits/"]
-    kinds += [f"commits/{commit}/", "devices/", "devices/nvidia-h200/", "health/", "data/"]
-    return [*kinds, "methodology/"]
-
-
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 MARKS = "[...document.querySelectorAll('.ka-svg')].map(s => s.matches(':has(.ka-points)'))"
 
@@ -176,19 +68,15 @@ def test_every_kind_of_page_is_whole(visitor, site):
 
 
 def test_committed_records_make_a_whole_site(browser, tmp_path):
-    server = serve(build(ROOT / "data", tmp_path / "site"))
-    made = Visitor(
-        browser, f"http://127.0.0.1:{server.server_address[1]}{SUB_PATH}", **MODES["light"]
-    )
-    pages = ["", "kernels/", "health/", "data/"]
-    ops = sorted((tmp_path / "site" / "kernels").glob("*/index.html"))
-    for path in [*pages, *(f"kernels/{op.parent.name}/" for op in ops)]:
-        made.go(path)
-        assert made.see_charts() == [], path
-        assert made.faults == [], path
-    made.context.close()
-    server.shutdown()
-    server.server_close()
+    site = build(ROOT / "data", tmp_path / "site")
+    ops = [f"kernels/{op.parent.name}/" for op in sorted((site / "kernels").glob("*/index.html"))]
+    with serve(site) as address:
+        made = Visitor(browser, address, **MODES["light"])
+        for path in ["", "kernels/", "health/", "data/", *ops]:
+            made.go(path)
+            assert made.see_charts() == [], path
+            assert made.faults == [], path
+        made.context.close()
 
 
 def test_theme_switch_redraws_charts_in_its_colours(desktop):
