@@ -290,3 +290,16 @@ def test_runs_of_a_device_are_told_apart_by_what_differs_alone(tmp_path):
         "card", "triton"
     ]  # fmt: skip
     assert runs[1].count("bbbbbbbbbbbb") == runs[1].count("3.7.0") == 1
+
+
+@pytest.mark.parametrize("uuids, told", [({}, 0), (dict.fromkeys((4, 5, 6, 7), "b" * 12), 1)])
+def test_a_level_that_another_card_made_says_so(tmp_path, uuids, told):
+    plan = synthetic.Plan(
+        commits=8, replicates=1, sweep=1, ops=("sinkhorn",), timers=("graph",), caches=("cold",),
+        failures=False, uuids=uuids, effects={(4, "sinkhorn", "triton-packed"): 1.2}, noise=5e-4,
+    )  # fmt: skip
+    synthetic.build(tmp_path, plan)
+    text = page(build.render(load_history(tmp_path), TEMPLATES), "regressions.md")
+    levels = text.split('aria-label="Changes of level"')[1]
+    assert levels.count("<td>new") == 1
+    assert levels.count("on another card") == told

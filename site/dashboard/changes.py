@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from collector.levels import ChangePoint
+from collector.levels import ChangePoint, Level
 from dashboard import format as words
 from dashboard.book import Book
-from dashboard.model import Commit, SeriesKey
+from dashboard.model import Commit, History, SeriesKey
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, Row, SeriesLevels, left_out_runs, series_levels
 
@@ -42,13 +42,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of level in the history of a series."""
+    """A change of level in the history of a series; `other_card` where no card measured both."""
 
     key: SeriesKey
     commit: str
     before_ns: float
     after_ns: float
     change: ChangePoint
+    other_card: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +165,22 @@ def _regressions(
 def _steps(book: Book) -> list[Step]:
     """Return the changes of level that the histories show, the largest first."""
     epochs = [(key, one) for key, ones in series_levels(book.history).items() for one in ones]
-    found = [step for key, epoch in epochs for step in _steps_of(key, epoch)]
+    found = [step for key, epoch in epochs for step in _steps_of(book.history, key, epoch)]
     return sorted(found, key=lambda step: -abs(step.change.log_ratio))
 
 
-def _steps_of(key: SeriesKey, epoch: SeriesLevels) -> Iterator[Step]:
+def _steps_of(history: History, key: SeriesKey, epoch: SeriesLevels) -> Iterator[Step]:
     levels = epoch.levels.levels
     for change, (before, after) in zip(epoch.levels.changes, pairwise(levels), strict=True):
         commit = epoch.points[change.index].commit or ""
-        yield Step(key, commit, before.time_ns, after.time_ns, change)
+        a, b = (_cards(history, epoch, level) for level in (before, after))
+        apart = bool(a and b) and not a & b
+        yield Step(key, commit, before.time_ns, after.time_ns, change, apart)
+
+
+def _cards(history: History, epoch: SeriesLevels, level: Level) -> set[str]:
+    runs = (history.runs[point.run_id] for point in epoch.points[level.start : level.stop])
+    return {run.device.uuid_hash for run in runs if run.device.uuid_hash}
 
 
 def _commits(book: Book, tables: Sequence[CommitTable], paged: list[Commit]) -> File:

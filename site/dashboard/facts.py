@@ -187,14 +187,17 @@ def _coverage(book: Book) -> list[tuple[str, str, Counter[str]]]:
     return [(op, name, counts) for (op, name), counts in found.items()]
 
 
-def _failures(book: Book) -> list[tuple[str, str, str, list[str]]]:
-    """Group the cases without a time by op, implementation and reason."""
+def _failures(book: Book) -> list[tuple[str, list[str], str, list[str]]]:
+    """Group the cases without a time by op, reason and sizes: mostly all implementations alike."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for curves, name, size, point in _latest(book):
         if point.median_ns is None:
             where = found.setdefault((curves.op.name, name, status_words(point)), {})
             where[f"{curves.op.axis} {words.binary(size)}"] = None
-    return [(*key, list(sizes)) for key, sizes in found.items()]
+    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (op, name, why), sizes in found.items():
+        alike.setdefault((op, why, tuple(sizes)), []).append(name)
+    return [(op, names, why, list(sizes)) for (op, why, sizes), names in alike.items()]
 
 
 def _flags(book: Book) -> list[tuple[str, str, int, list[str]]]:

@@ -160,7 +160,7 @@ def _special_limits(
             continue
         rate = point.cost.flops / point.cost.special_ops * ceilings.special_ops_per_s
         if rate / 1e12 < 100 * up:
-            ends = (max(x.low, across / ROOM), min(x.high, across * ROOM))
+            ends = (max(x.low, across / 2), min(x.high, across * ROOM))
             label = "special functions" if len(best) == 1 else f"special functions of {op}"
             yield Line(label, ends, (rate / 1e12,) * 2, "dot", "under")
 

@@ -462,8 +462,10 @@
       const today = hours < 1 ? "less than an hour ago" : `${Math.floor(hours)} h ago`;
       const text = days >= 1 ? `${days} day${days > 1 ? "s" : ""} ago` : today;
       element.title = element.textContent;
-      element.nextElementSibling?.matches("[data-age-text]")
-        && (element.nextElementSibling.textContent = ` (${text})`);
+      const place = element.nextElementSibling;
+      if (!place?.matches("[data-age-text]")) continue;
+      const lead = place.dataset.ageLead;
+      place.textContent = lead ? `${lead}${text}` : ` (${text})`;
     }
   }
 
