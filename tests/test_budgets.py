@@ -1,11 +1,11 @@
 """The site of the committed records against its budgets: bytes, seconds, markers, files."""
 
 import json
+import os
 import re
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from statistics import median
 from urllib.parse import urlsplit
 
 import pytest
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(300)
 FIRST_LOAD_BYTES = 120_000
 SITE_BYTES, FILE_BYTES = 50_000_000, 5_000_000
 MARKERS = 1000
-# A test machine is busy with other tests: it may be this much slower than the budget.
+# Budgets hold on a desktop of today; machines for tests are slower, and other tests run beside.
 MARGIN = 2
 WINDOW = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"}
 SLOW = {"latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 750e3 / 8}
@@ -82,15 +82,18 @@ def first_visit(browser, address, speed="fast"):
 
 
 def within(budget_s, measure):
-    """Measure once, and twice more when that was too slow: a single time is often disturbed."""
-    first = measure()
-    return first <= budget_s or median([first, measure(), measure()]) <= MARGIN * budget_s
+    """Measure up to three times: what disturbs a time only makes it longer."""
+    return any(measure() <= MARGIN * crowd() * budget_s for _ in range(3))
+
+
+def crowd():
+    """Return how many processes share a core of this machine just now, at least one."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def paint_s(browser, address, path, speed):
     with first_visit(browser, address, speed) as made:
-        made.go(path).wait_for_load_state("networkidle")
-        return made.page.evaluate(SETTLED) / 1000
+        return made.go(path).evaluate(SETTLED) / 1000
 
 
 def chart_s(browser, address, path, speed):
@@ -100,17 +103,19 @@ def chart_s(browser, address, path, speed):
         return made.page.wait_for_function(DRAWN).json_value() / 1000
 
 
-@needs_chromium
-def test_first_load_is_small(browser, address, site):
-    loads = {}
+@pytest.fixture(scope="module")
+def visits(browser, address, site):
+    """Visit every kind of page: the bytes of its first load, and how far things moved."""
+    made = {}
     for path in page_kinds(site):
-        with first_visit(browser, address) as made:
+        with first_visit(browser, address) as visitor:
             asked = []
-            made.page.on("request", lambda request, asked=asked: asked.append(request.url))
-            made.go(path).wait_for_load_state("networkidle")
-        loads[path] = sum(map(bytes_of(site), set(asked)))
-    assert min(loads.values()) > 30_000
-    assert max(loads.values()) <= FIRST_LOAD_BYTES, loads
+            visitor.page.on("request", lambda request, asked=asked: asked.append(request.url))
+            visitor.go(path).wait_for_load_state("networkidle")
+            size = sum(map(bytes_of(site), set(asked)))
+            assert visitor.see_charts() == [], path
+            made[path] = size, visitor.page.evaluate("shift")
+    return made
 
 
 def bytes_of(site):
@@ -124,22 +129,24 @@ def bytes_of(site):
 
 
 @needs_chromium
-def test_nothing_moves_while_a_page_loads_and_its_charts_come_alive(browser, address, site):
-    for path in page_kinds(site):
-        with first_visit(browser, address) as made:
-            made.go(path).wait_for_load_state("networkidle")
-            assert made.see_charts() == [], path
-            # To two digits, as browsers report it: the age of a run may move the words behind it.
-            assert round(made.page.evaluate("shift"), 2) == 0, path
+def test_first_load_is_small(visits):
+    sizes = {path: size for path, (size, _) in visits.items()}
+    assert min(sizes.values()) > 30_000
+    assert max(sizes.values()) <= FIRST_LOAD_BYTES, sizes
+
+
+@needs_chromium
+def test_nothing_moves_while_a_page_loads_and_its_charts_come_alive(visits):
+    # To two digits, as browsers report it: the age of a run may move the words behind it.
+    assert {path: shift for path, (_, shift) in visits.items() if round(shift, 2)} == {}
 
 
 @needs_chromium
 @pytest.mark.parametrize("speed", ["fast", "slow"])
 def test_largest_content_is_painted_at_once(browser, address, site, speed):
     for path in page_kinds(site):
-        assert within(PAINT_S[speed], lambda path=path: paint_s(browser, address, path, speed)), (
-            path
-        )
+        measure = partial(paint_s, browser, address, path, speed)
+        assert within(PAINT_S[speed], measure), path
 
 
 @needs_chromium
@@ -148,9 +155,8 @@ def test_first_chart_is_soon_alive(browser, address, site, speed):
     if speed == "slow" and not any(site.glob("assets/plotly-basic*.js")):
         pytest.skip("the budget is that of the small library, which `make site` gets from npm")
     for path in ("kernels/sinkhorn/", "roofline/"):
-        assert within(CHART_S[speed], lambda path=path: chart_s(browser, address, path, speed)), (
-            path
-        )
+        measure = partial(chart_s, browser, address, path, speed)
+        assert within(CHART_S[speed], measure), path
 
 
 def test_site_is_small_enough_for_any_host(site):
@@ -165,12 +171,15 @@ def test_site_holds_no_links_of_the_file_system(site):
     assert [path for path in site.rglob("*") if path.is_symlink()] == []
 
 
+NARROW = {"ops": ("sinkhorn",), "timers": ("graph",), "caches": ("cold",), "samples": 4}
+
+
 def rendered(data):
     return rendering.render(load_history(data), environment(ROOT / "templates"))
 
 
 def test_number_of_pages_and_markers_do_not_grow_with_the_runs(tmp_path):
-    plan = synthetic.Plan(commits=3, replicates=1, sweep=3, ops=("sinkhorn",), timers=("graph",))
+    plan = synthetic.Plan(commits=3, replicates=1, sweep=2, **NARROW)
     made = []
     for runs in (5, 60):
         data = tmp_path / str(runs)
@@ -186,8 +195,7 @@ def test_number_of_pages_and_markers_do_not_grow_with_the_runs(tmp_path):
 
 
 def test_long_history_keeps_its_charts_small(tmp_path):
-    plan = synthetic.Plan(commits=120, replicates=1, sweep=2, ops=("sinkhorn",), samples=4)
-    synthetic.build(tmp_path, plan)
+    synthetic.build(tmp_path, commits=120, replicates=1, sweep=2, **NARROW)
     files = rendered(tmp_path)
     assert len(pages(files)) < 120
     assert 0 < most_markers(files) <= MARKERS
