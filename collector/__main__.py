@@ -1,4 +1,4 @@
-"""The command line: python -m collector collect, compare, add, validate, schema.
+"""The command line: python -m collector collect, compare, codegen, add, validate, schema.
 
 Every command ends with 0 fine, 1 error, 2 regression, 3 not comparable, 4 wrong results or 64 bad
 command line. Results go to stdout; messages, with what, where and what to do, to stderr.
@@ -14,10 +14,12 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from collector import code_files, store
 from collector import schema as schema_files
-from collector import store
 from collector.device import DeviceError
+from collector.occupancy import LIMITS
 from collector.plan import CollectOptions, PlanError
+from collector.static_code import CompileError
 from kernels.spec import OpError
 
 ERROR, BAD_COMMAND_LINE = 1, 64
@@ -204,6 +206,67 @@ def compare(
 
 
 @app.command()
+def codegen(
+    op: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this op, for example sinkhorn.")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"Only this architecture: {', '.join(LIMITS)}."),
+    ] = None,
+    commit: Annotated[
+        str | None,
+        typer.Option(metavar="SHA", help="Compile the kernels of this commit, not of this tree."),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Compile nothing: take what this record says."),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|COMMIT",
+            help="Write nothing: say what differs from this record, or from that of the nearest "
+            "commit at or before this one.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what differs as JSON; with --against.")
+    ] = False,
+    sass: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the machine code there, as text, by its hash."),
+    ] = None,
+    output: Data = Path("data"),
+) -> None:
+    """Compile every Triton kernel for GPUs that need not be there, and keep or compare the result.
+
+    Registers, spills, shared memory, occupancy and instructions by kind are written to one file a
+    commit and compiler under data/codegen. With --against it ends with 2 when a rule that is a
+    gate is broken, for example by new spills, and with 3 when there is no record to compare with.
+    """
+    if unknown := set(target or ()) - set(LIMITS):
+        raise typer.BadParameter(f"{min(unknown)!r} is none of {', '.join(LIMITS)}")
+    if as_json and against is None:
+        raise typer.BadParameter("--json needs --against")
+    from rich.console import Console
+
+    from collector import code_command
+
+    options = code_command.CodeOptions(
+        ops=tuple(op or ()),
+        targets=tuple(target or LIMITS),
+        commit=commit,
+        record=record,
+        against=against,
+        as_json=as_json,
+        sass=sass,
+        output=output,
+    )
+    raise typer.Exit(code_command.codegen(options, Console(), Console(stderr=True)))
+
+
+@app.command()
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run files (.jsonl).")],
     output: Data = Path("data"),
@@ -219,11 +282,14 @@ def add(
 @app.command()
 def validate(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Run files or data folders.")
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Record files or data folders.")
     ] = None,
 ) -> None:
-    """Check run files line by line; each problem is told as file:line: field: what, and remedy."""
-    sound, problems = store.validate(paths or [Path("data")])
+    """Check records line by line; each problem is told as file:line: field: what, and remedy."""
+    chosen = paths or [Path("data")]
+    sound, problems = store.validate(path for path in chosen if not code_files.is_code(path))
+    compiled, wrong = code_files.validate(chosen)
+    sound, problems = sound + compiled, problems + wrong
     for problem in problems:
         tell(str(problem))
     typer.echo(f"{sound} sound records, {len(problems)} problems" if sound or problems else EMPTY)
@@ -271,7 +337,7 @@ def main() -> NoReturn:
         app(prog_name="python -m collector")
     except PlanError as error:
         fail(str(error), BAD_COMMAND_LINE)
-    except (DeviceError, OpError, store.StoreError) as error:
+    except (CompileError, DeviceError, OpError, store.StoreError) as error:
         fail(str(error), ERROR)
     raise AssertionError("the command line ends by itself")
 

@@ -46,7 +46,7 @@ def describe(function: Any, kernel: Any) -> KernelCode:
         num_warps=kernel.metadata.num_warps,
         constants=constants(function, kernel),
         sass_hash=sass_hash(kernel.asm["cubin"], kernel.name),
-        source_hash=hashlib.sha256(function.src.encode()).hexdigest()[:12],
+        source_hash=source_hash(function),
     )
 
 
@@ -54,6 +54,22 @@ def constants(function: Any, kernel: Any) -> str:
     """Return the compile-time constants as `BLOCK=256,N=4`."""
     named = {function.arg_names[key[0]]: value for key, value in kernel.src.constants.items()}
     return ",".join(f"{name}={value}" for name, value in named.items() if name.isupper())
+
+
+def source_hash(function: Any) -> str:
+    """Hash the source of a Triton function and of those that it calls, at any depth."""
+    sources = [called.src for called in reachable(function, {})]
+    return hashlib.sha256("".join(sources).encode()).hexdigest()[:12]
+
+
+def reachable(function: Any, seen: dict[int, Any]) -> list[Any]:
+    """Return a Triton function and those of its module that it names, in order of first use."""
+    seen[id(function)] = function
+    names = function.fn.__code__.co_names
+    for value in (function.fn.__globals__.get(name) for name in names):
+        if hasattr(value, "src") and hasattr(value, "fn") and id(value) not in seen:
+            reachable(value, seen)
+    return list(seen.values())
 
 
 @cache
@@ -65,10 +81,20 @@ def sass_hash(cubin: bytes, name: str) -> str | None:
         sass = get_sass(cubin)
     except (OSError, RuntimeError, subprocess.CalledProcessError):
         return None
-    return hashlib.sha256(normalised(sass, name).encode()).hexdigest()[:12]
+    return code_hash(normalised(sass, name))
+
+
+def code_hash(code: str) -> str:
+    """Hash normalised machine code."""
+    return hashlib.sha256(code.encode()).hexdigest()[:12]
 
 
 def normalised(sass: str, name: str) -> str:
     """Leave only instructions: no addresses, encodings, blank lines, nor the function's name."""
-    text = re.sub(r"/\*.*?\*/", "", sass).replace(name, "kernel")
+    text = re.sub(rf"/\*.*?\*/|(?<!\w){re.escape(name)}(?!\w)", shortened, sass)
     return "\n".join(line for raw in text.splitlines() if (line := " ".join(raw.split())))
+
+
+def shortened(found: re.Match[str]) -> str:
+    """Drop a comment; write `kernel` for the name."""
+    return "" if found[0].startswith("/*") else "kernel"

@@ -18,6 +18,7 @@ Everything that the website shows comes from the files in this folder.
 | Path | What it is |
 | --- | --- |
 | `runs/<device>/<start>-<commit>-<run>.jsonl` | one run of the collector: one JSON object a line |
+| `codegen/<commit>-<compiler>.jsonl` | what a compiler made of a commit's kernels |
 | `schema/record.v{SCHEMA_VERSION}.schema.json` | the JSON schema of a line |
 | `acknowledged.yml` | changes of speed that people looked at and accepted |
 
@@ -25,6 +26,9 @@ The first line of a file is the `run`, the last one its `end`; `sentinel` and `m
 stand between. A file without an `end` was cut short and is still good: `python -m collector collect
 --resume FILE` goes on with it. Files are added and never edited. `python -m collector validate`
 checks them, `python -m collector add FILE...` brings in those that another host made.
+
+A file under `codegen/` begins with its `toolchain` line; `codegen` lines follow. No GPU is needed:
+`python -m collector codegen` writes it, and the same sources and compiler give the same bytes.
 
 Times are nanoseconds, sizes bytes; every name ends with its unit. A field that has no value is left
 out. There is no default for anything that was measured: a time that is not there was not measured.

@@ -1,0 +1,300 @@
+"""Compile every kernel of the ops for targets that are not there. Run in a process of its own.
+
+Reads one task as JSON from stdin and writes one JSON object a line to stdout: first what was used,
+then a record and its machine code for each kernel, target and configuration. The kernels are those
+of the folder that it is started in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.tools.disasm import get_sass
+
+from collector import codegen, machine_code
+from collector.launches import Form, Launch, Pointer, compiled, forms, op_launches
+from collector.occupancy import occupancy
+from collector.record import Codegen, CodeUse, Instructions, MachineCode
+from kernels.registry import load_op
+
+Outcome = dict[str, Any]
+HERE = Path(__file__).parent
+ANALYSIS = ("codegen", "launches", "machine_code", "occupancy", "record", "static_worker")
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _probe(out_ptr, VALUE: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    tl.store(out_ptr, VALUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One form to compile for one target, and where its outcome is kept."""
+
+    target: str
+    form: Form
+    path: Path
+
+
+def gpu_target(name: str) -> GPUTarget:
+    """Return Triton's description of an architecture."""
+    if name.startswith("sm_"):
+        return GPUTarget("cuda", int(name.removeprefix("sm_")), 32)
+    return GPUTarget("hip", name, 64)
+
+
+def versions() -> dict[str, str]:
+    """Return what the machine code and its text depend on, the sources aside."""
+    tools = {
+        "ptxas": triton.knobs.nvidia.ptxas,
+        "ptxas-blackwell": getattr(triton.knobs.nvidia, "ptxas_blackwell", None),
+        "nvdisasm": triton.knobs.nvidia.nvdisasm,
+    }
+    found = {"triton": triton.__version__}
+    return found | {name: tool_version(tool.path) for name, tool in tools.items() if tool}
+
+
+def tool_version(path: str) -> str:
+    """Return the version that a CUDA tool states."""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    return machine_code.named(r"V(\d+[\d.]*)", said)
+
+
+def key_of(form: Form, target: str, used: dict[str, str]) -> str:
+    """Hash everything that an outcome depends on."""
+    function = form.launch.function
+    parts = (function.cache_key, form.specialization, sorted(form.options.items()), target, used)
+    return hashlib.sha256(repr((parts, analysis())).encode()).hexdigest()[:24]
+
+
+@cache
+def analysis() -> list[str]:
+    """Return the sources of what reads machine code: outcomes depend on them."""
+    return [(HERE / f"{name}.py").read_text(encoding="utf-8") for name in ANALYSIS]
+
+
+def described(form: Form, target: str) -> Outcome:
+    """Compile a form and say what came out, as a record's `code` and as text."""
+    kernel = compiled(form, gpu_target(target))
+    read = read_gcn if "amdgcn" in kernel.asm else read_sass
+    text, needs, instructions = read(kernel)
+    fits = occupancy(target, needs.registers, kernel.metadata.shared, kernel.metadata.num_warps)
+    code = MachineCode(
+        **needs._asdict(),
+        **fits._asdict(),
+        shared_bytes=kernel.metadata.shared,
+        sass_hash=codegen.code_hash(text),
+        instructions=instructions,
+    )
+    return {"code": code.model_dump(mode="json"), "text": text}
+
+
+def read_sass(kernel: Any) -> tuple[str, machine_code.Resources, Instructions]:
+    """Disassemble an NVIDIA kernel."""
+    cubin = kernel.asm["cubin"]
+    sass = get_sass(cubin)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    counted = machine_code.sass_instructions(machine_code.sass_opcodes(sass))
+    text = codegen.normalised(sass, kernel.name)
+    return text, machine_code.sass_resources(usage, sass), counted
+
+
+def read_gcn(kernel: Any) -> tuple[str, machine_code.Resources, Instructions]:
+    """Read the assembly of an AMD kernel."""
+    assembly = kernel.asm["amdgcn"]
+    code = machine_code.gcn_code(assembly)
+    counted = machine_code.gcn_instructions(machine_code.gcn_opcodes(code))
+    text = codegen.normalised(code, kernel.name)
+    return text, machine_code.gcn_resources(assembly), counted
+
+
+def child(tasks: list[tuple[Job, Path]]) -> None:
+    """Compile jobs one after another; whatever a job prints, or dies of, is in its log."""
+    for job, log in tasks:
+        with log.open("wb") as handle:
+            os.dup2(handle.fileno(), 1)
+            os.dup2(handle.fileno(), 2)
+        outcome = json.dumps(described(job.form, job.target))
+        write(log.with_suffix(".json"), outcome)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that either is there whole or not at all."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def run_all(jobs: Iterable[Job], scratch: Path, workers: int) -> Iterator[tuple[Job, str | None]]:
+    """Compile jobs in forks of this process, as many as there are workers.
+
+    Yields why each failed, or None; what has not failed is in the cache from then on. A compiler
+    that dies takes only its own job with it.
+    """
+    context = multiprocessing.get_context("fork")
+    tasks = [(job, scratch / f"{place}.log") for place, job in enumerate(jobs)]
+    shares = [share for first in range(workers) if (share := tasks[first::workers])]
+    running: dict[Any, tuple[Any, list[tuple[Job, Path]]]] = {}
+    while shares or running:
+        for share in shares:
+            process = context.Process(target=child, args=(share,))
+            process.start()
+            running[process.sentinel] = process, share
+        ended = [running.pop(one) for one in multiprocessing.connection.wait(list(running))]
+        shares = []
+        for process, share in ended:
+            process.join()
+            done = [task for task in share if task[1].with_suffix(".json").exists()]
+            yield from (collected(job, log, 0) for job, log in done)
+            left = share[len(done) :]
+            yield from (collected(job, log, process.exitcode) for job, log in left[:1])
+            shares += [left[1:]] if left[1:] else []
+
+
+def collected(job: Job, log: Path, exit_code: int) -> tuple[Job, str | None]:
+    """Move an outcome into the cache, or say why there is none."""
+    reason = failure(exit_code, log.read_text(encoding="utf-8", errors="replace"))
+    if reason is None:
+        log.with_suffix(".json").replace(job.path)
+    return job, reason
+
+
+def failure(exit_code: int, log: str) -> str | None:
+    """Return why a compilation failed, in one line without paths; None when it did not.
+
+    LLVM reports some errors and goes on.
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    if exit_code == 0 and not errors:
+        return None
+    said = (errors or lines or [""])[0 if errors else -1]
+    told = re.sub(r"(/[^\s:'\"]+)+", "...", said)[:200]
+    return told if exit_code >= 0 else f"the compiler died of signal {-exit_code}: {told}"
+
+
+def line_of(job: Job, code: Any, reason: str | None) -> Codegen:
+    """Write one record."""
+    launch, names = job.form.launch, job.form.launch.function.arg_names
+    given = list(zip(names, job.form.specialization, strict=True))
+    return Codegen(
+        target=job.target,
+        op=launch.op,
+        kernel=launch.function.__name__,
+        used_by=users(job.form.users),
+        signature=",".join(argument(name, what) for name, what in given if not name.isupper()),
+        constants=",".join(f"{name}={what[1]}" for name, what in given if name.isupper()),
+        options=",".join(f"{name}={value}" for name, value in job.form.options.items()),
+        source_hash=codegen.source_hash(launch.function),
+        code=code,
+        reason=reason,
+    )
+
+
+def argument(name: str, what: tuple[str, Any]) -> str:
+    """Write the type of an argument; a number that Triton compiles in is written as its value."""
+    kind, known = what
+    if kind == "constexpr":
+        return f"{name}={known}"
+    return f"{name}:{kind}{'/16' if 'D' in (known or '') else ''}"
+
+
+def users(launches: Iterable[Launch]) -> list[CodeUse]:
+    """Say who launches a form, each workload once."""
+    found: dict[str, dict[str, None]] = {}
+    for launch in launches:
+        found.setdefault(launch.implementation, {})[launch.workload] = None
+    return [CodeUse(implementation=name, workloads=list(keys)) for name, keys in found.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """Compiles jobs, or finds their outcomes in the cache."""
+
+    cache: Path
+    scratch: Path
+    workers: int
+    used: dict[str, str]
+
+    def jobs(self, target: str, launches: Iterable[Launch]) -> list[Job]:
+        """Return what has to be compiled for these launches on a target."""
+        found = forms(launches, gpu_target(target))
+        return [Job(target, form, self.path(form, target)) for form in found]
+
+    def path(self, form: Form, target: str) -> Path:
+        """Return where an outcome is kept."""
+        return self.cache / f"{key_of(form, target, self.used)}.json"
+
+    def failures(self, jobs: list[Job]) -> dict[Path, str]:
+        """Compile what the cache lacks; return why some failed, by their path."""
+        new = {job.path: job for job in jobs if not job.path.exists()}
+        done = run_all(new.values(), self.scratch, self.workers)
+        return {job.path: reason for job, reason in done if reason is not None}
+
+    def unsupported(self, targets: Iterable[str]) -> dict[str, str]:
+        """Return the targets that not even a store can be compiled for, and why."""
+        launch = Launch("", "", "", _probe, (Pointer(torch.float32, 0),), {"VALUE": 1.0})
+        probes = [job for target in targets for job in self.jobs(target, [launch])]
+        reasons = self.failures(probes)
+        return {job.target: reasons[job.path] for job in probes if job.path in reasons}
+
+
+def answers(compiler: Compiler, ops: list[str], wanted: list[str]) -> Iterator[Outcome]:
+    """Yield first what is used and how much there is to do, then the outcome of every job."""
+    unsupported = compiler.unsupported(wanted)
+    targets = [target for target in wanted if target not in unsupported]
+    made = [list(op_launches(load_op(name))) for name in ops]
+    jobs = [job for target in targets for some in made for job in compiler.jobs(target, some)]
+    new = len({job.path for job in jobs if not job.path.exists()})
+    used = {"versions": compiler.used, "targets": targets, "unsupported": unsupported}
+    yield {**used, "jobs": len(jobs), "new": new}
+    reasons = compiler.failures(jobs)
+    for job in jobs:
+        yield answer(job, reasons.get(job.path))
+
+
+def answer(job: Job, reason: str | None) -> Outcome:
+    """Return the record of a job and the text of its machine code."""
+    outcome: Outcome = {"code": None, "text": None}
+    if reason is None:
+        outcome = json.loads(job.path.read_text(encoding="utf-8"))
+    line = line_of(job, outcome["code"], reason)
+    return {"line": line.model_dump(mode="json"), "text": outcome["text"]}
+
+
+def main() -> None:
+    """Do the task on stdin."""
+    task = json.load(sys.stdin)
+    cache = Path(task["cache"])
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        triton.knobs.cache.dir = str(Path(folder) / "triton")
+        compiler = Compiler(cache, Path(folder), task["workers"], versions())
+        for outcome in answers(compiler, task["ops"], task["targets"]):
+            sys.stdout.write(f"{json.dumps(outcome)}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
