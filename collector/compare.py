@@ -197,12 +197,8 @@ def _before(index: Index, device: str, candidate: Side, baseline: Side | None) -
     own = sha_of(candidate)
     order = index.order.get(candidate.commit or "", len(index.order))
     # Files that differ from their commit are a step after it.
-    dirty = candidate.run_id and index.history.runs[candidate.run_id].source.dirty
-    earlier = [
-        one
-        for one in index.commits[device]
-        if one.sha != own and (one.order < order or (dirty and one.order == order))
-    ]
+    last = order if candidate.dirty else order - 1
+    earlier = [one for one in index.commits[device] if one.sha != own and one.order <= last]
     return earlier[-1] if earlier else None
 
 

@@ -14,7 +14,7 @@ from collector.history.cache import Cache
 from collector.history.commits import first_parents, git
 from collector.history.digest import Digest, digest, read_digests
 from collector.history.load import make_history
-from collector.history.model import Acknowledgement, Commit, History, RunInfo
+from collector.history.model import Acknowledgement, Commit, History
 from collector.history.sides import Index
 from collector.store import content_of
 
@@ -33,11 +33,15 @@ class CompareError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side as people named it: a run of its own, or all runs of a commit."""
+    """One side as people named it: a run of its own, or all runs of a commit.
+
+    `dirty` says that the files of the run differed from its commit.
+    """
 
     name: str
     commit: str | None
     run_id: str = ""
+    dirty: bool = False
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -88,7 +92,8 @@ def find_side(name: str, repo: Path, history: History, named: Mapping[str, str])
     """Find what a name stands for."""
     if name in named:
         run_id = named[name]
-        return Side(name, history.runs[run_id].source.commit, run_id)
+        source = history.runs[run_id].source
+        return Side(name, source.commit, run_id, source.dirty is True)
     index = Index(history)
     shas = {commit.sha for commits in index.commits.values() for commit in commits}
     told = _git_commit(repo, name)
@@ -140,15 +145,15 @@ def pinned(history: History, side: Side) -> History:
             )
             for key, points in history.series.items()
         },
-        acknowledged=(*history.acknowledged, *_accepted_for(history, run, sha)),
+        acknowledged=(*history.acknowledged, *_accepted_for(side, history)),
     )
 
 
-def _accepted_for(history: History, run: RunInfo, sha: str) -> Iterator[Acknowledgement]:
+def _accepted_for(side: Side, history: History) -> Iterator[Acknowledgement]:
     """Yield what people accepted at the commit of a run, for the run itself."""
     for one in history.acknowledged:
-        if run.source.dirty is not True and (run.source.commit or "").startswith(one.commit):
-            yield replace(one, commit=sha)
+        if not side.dirty and (side.commit or "").startswith(one.commit):
+            yield replace(one, commit=sha_of(side))
 
 
 def sha_of(side: Side) -> str:
