@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,11 +15,12 @@ from collector.compare import Compared, Result, RollUp, fails, roll_ups
 from collector.compare_sides import Side
 from collector.compare_words import (
     Line,
+    Section,
     conclusion,
-    lines_of,
     notes_of,
     printable,
     rest_of,
+    sections_of,
     side_text,
 )
 from collector.history.format import change
@@ -27,8 +29,9 @@ from collector.history.tables import Row
 from collector.verdict import Judgement
 
 FORMAT = 1
+OPEN_ROWS = 8
 STYLES = {"broken": "bold red", "regressed": "red", "improved": "green", "same-code": "dim"}
-HEADS = ("", "series", "before", "after", "change", "seen from")
+HEADS = ("series", "before", "after", "change", "seen from")
 FAMILY_HEADS = ("family", "series", "mean change", "verdicts")
 # As entities these letters are text in every flavour of Markdown; # and @ would link on GitHub.
 ESCAPED = {ord(letter): f"&#{ord(letter)};" for letter in "\\`*_[]<>#!|~&@$"}
@@ -40,10 +43,9 @@ def show(result: Result, console: Console, *, whole: bool = False) -> None:
     for one in result.devices:
         console.print(Text(one.table.device, style="bold"))
         for told in (*_sides(one), *notes_of(one)):
-            console.print(Text(f"  {printable(told)}"))
-        lines = lines_of(one, whole=whole)
-        if lines:
-            console.print(_table(lines))
+            console.print(_indented(told))
+        for section in sections_of(one, whole=whole):
+            _show_section(section, console)
         _show_rest(one, console)
         if families := roll_ups(one.rows):
             console.print(_families(families))
@@ -59,17 +61,29 @@ def _sides(one: Compared) -> tuple[str, str]:
     )
 
 
-def _table(lines: list[Line]) -> Table:
-    table = Table(*HEADS, box=None, pad_edge=False)
-    for column in table.columns[2:]:
+def _indented(text: str, style: str = "") -> Padding:
+    return Padding(Text(printable(text), style=style), (0, 0, 0, 2), expand=False)
+
+
+def _show_section(section: Section, console: Console) -> None:
+    heading = Text(f"{section.verdict}: ", style=STYLES.get(section.verdict.split()[0], "bold"))
+    heading.append(f"{printable(section.name)}, {section.summary}", style="default not bold")
+    console.print(heading)
+    if section.why:
+        console.print(_indented(section.why))
+    console.print(Padding(_table(section.lines), (0, 0, 0, 2), expand=False))
+
+
+def _table(lines: Iterable[Line]) -> Table:
+    table = Table(*HEADS, box=None, pad_edge=False, header_style="dim")
+    for column in table.columns[1:]:
         column.justify = "right"
         column.no_wrap = True
     for line in lines:
-        verdict = line.verdict.split()[0]
         what = Text(printable(line.series))
         if line.why:
             what.append(f"\n{printable(line.why)}", style="dim")
-        table.add_row(Text(line.verdict, style=STYLES.get(verdict, "")), what, *line[2:6])
+        table.add_row(what, *line[1:5])
     return table
 
 
@@ -77,7 +91,7 @@ def _show_rest(one: Compared, console: Console) -> None:
     for words, names in rest_of(one):
         console.print(Text(words))
         for name in names:
-            console.print(Text(f"  {printable(name)}", style="dim"))
+            console.print(_indented(name, "dim"))
 
 
 def _families(families: tuple[RollUp, ...]) -> Table:
@@ -103,10 +117,8 @@ def _markdown(result: Result) -> Iterator[str]:
     for one in result.devices:
         yield from ("", f"### {_md(one.table.device)}", "")
         yield from (f"- {_md(told)}" for told in (*_sides(one), *notes_of(one)))
-        lines = lines_of(one)
-        if lines:
-            rows = [tuple(_md(cell) for cell in line) for line in lines]
-            yield from ("", *_md_table(("", *HEADS[1:], "why"), rows))
+        for section in sections_of(one):
+            yield from ("", *_md_section(section))
         for words, names in rest_of(one):
             yield from ("", *_md_list(words, names))
         if families := roll_ups(one.rows):
@@ -121,6 +133,17 @@ def _md(text: str) -> str:
     for found, instead in LINKS:
         escaped = escaped.replace(found, instead)
     return escaped
+
+
+def _md_section(section: Section) -> Iterator[str]:
+    fold = "<details>" if len(section.lines) > OPEN_ROWS else "<details open>"
+    title = f"{_md(section.verdict)}: {_md(section.name)}, {_md(section.summary)}"
+    yield from (f"{fold}<summary>{title}</summary>", "")
+    if section.why:
+        yield from (_md(section.why), "")
+    heads = (*HEADS, "why") if any(line.why for line in section.lines) else HEADS
+    rows = [tuple(_md(cell) for cell in line[: len(heads)]) for line in section.lines]
+    yield from (*_md_table(heads, rows), "", "</details>")
 
 
 def _md_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:

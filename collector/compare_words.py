@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from collector.compare import Compared, Result, fails
@@ -27,15 +28,24 @@ SAID = {
 
 
 class Line(NamedTuple):
-    """One row of the table, as text."""
+    """One row of the table, as text; `why` is empty where its section says it."""
 
-    verdict: str
     series: str
     before: str
     after: str
     change: str
     seen_from: str
     why: str
+
+
+class Section(NamedTuple):
+    """The rows of one implementation that share a verdict, and mostly a cause."""
+
+    verdict: str
+    name: str
+    summary: str
+    why: str
+    lines: tuple[Line, ...]
 
 
 def printable(text: object) -> str:
@@ -45,26 +55,24 @@ def printable(text: object) -> str:
 
 
 def series_text(key: SeriesKey) -> str:
-    """Write what a series is, short enough for a table."""
+    """Write which series of its implementation this is."""
     sizes = [f"{name} {binary(size)}" for name, size in key.sizes]
     mode = [key.mode] if key.mode != "forward" else []
-    parts = ", ".join([*sizes, key.dtype, *mode, f"{key.timer} {key.cache}"])
-    return f"{key.op} {key.implementation}: {parts}"
+    return ", ".join([f"{key.timer} {key.cache}", *mode, *sizes, key.dtype])
 
 
-def line_of(row: Row, limit: float | None = None) -> Line:
+def _line(row: Row, why: str) -> Line:
     """Return one row as text."""
     before, after = (point.median_ns if point else None for point in (row.before, row.after))
     judged = row.judgement
     seen = judged.comparison.smallest_seen if judged else None
     return Line(
-        f"{row.verdict}{' (accepted)' if row.acknowledged else ''}",
         series_text(row.key),
         duration(before),
         duration(after),
         change(judged.comparison.log_ratio) if judged else NONE,
         percent(seen, 1),
-        _why(row, limit),
+        why,
     )
 
 
@@ -123,17 +131,49 @@ def _drift_note(one: Compared) -> list[str]:
     return [f"machine: its sentinels moved by {told}; taken off"]
 
 
-def lines_of(one: Compared, *, whole: bool = False) -> list[Line]:
-    """Return the rows to show, those that fail first, the largest change first."""
+def sections_of(one: Compared, *, whole: bool = False) -> list[Section]:
+    """Return the rows to show by implementation: what fails first, then the largest change."""
     shown = (*CHANGES, *COMPARED) if whole else CHANGES
-    rows = [row for row in one.rows if row.verdict in shown or fails(row, one.limit)]
-    ordered = sorted(rows, key=lambda row: (not fails(row, one.limit), *_rank(row)))
-    return [line_of(row, one.limit) for row in ordered]
+    found: dict[tuple[bool, int, str, str], list[Row]] = {}
+    for row in one.rows:
+        failing = fails(row, one.limit)
+        if row.verdict in shown or failing:
+            name = (not failing, ORDER.index(row.verdict), row.key.op, row.key.implementation)
+            found.setdefault(name, []).append(row)
+    ordered = sorted(found.items(), key=lambda item: (*item[0][:2], -_largest(item[1]), item[0]))
+    return [_section(rows, one.limit) for _, rows in ordered]
 
 
-def _rank(row: Row) -> tuple[int, float, SeriesKey]:
-    size = abs(row.judgement.comparison.log_ratio) if row.judgement else 0.0
-    return ORDER.index(row.verdict), -size, row.key
+def _section(rows: Sequence[Row], limit: float | None) -> Section:
+    ordered = sorted(rows, key=_place)
+    reasons = [_why(row, limit) for row in ordered]
+    common = reasons[0] if len(set(reasons)) == 1 else ""
+    lines = [
+        _line(row, "" if why == common else why) for row, why in zip(ordered, reasons, strict=True)
+    ]
+    first = ordered[0]
+    accepted = " (accepted)" if all(row.acknowledged for row in rows) else ""
+    name = f"{first.key.op} {first.key.implementation}"
+    return Section(f"{first.verdict}{accepted}", name, _summary(rows), common, tuple(lines))
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    """Say how many series moved, and how far on the mean."""
+    ratios = _log_ratios(rows)
+    mean = f", {change(fmean(ratios))}" if ratios else ""
+    return f"{plural(len(rows), 'series')}{mean}{' on the mean' if len(ratios) > 1 else ''}"
+
+
+def _log_ratios(rows: Sequence[Row]) -> list[float]:
+    return [row.judgement.comparison.log_ratio for row in rows if row.judgement]
+
+
+def _largest(rows: Sequence[Row]) -> float:
+    return max(map(abs, _log_ratios(rows)), default=0.0)
+
+
+def _place(row: Row) -> tuple[str, str, SeriesKey]:
+    return row.key.timer, row.key.cache, row.key
 
 
 def rest_of(one: Compared) -> list[tuple[str, list[str]]]:
