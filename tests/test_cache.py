@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.history import digest
-from collector.history.cache import Cache, fingerprint
+from collector.history.cache import Cache, fingerprint, standard_cache
 from dashboard import build
 from dashboard.history import load_history
 from tests import synthetic
@@ -34,9 +34,15 @@ def kept(cache):
     return sorted(cache.folder.iterdir())
 
 
+@pytest.fixture(autouse=True)
+def no_npm(monkeypatch):
+    monkeypatch.setenv("ALMANAC_NPM", "off")
+
+
 def site(data, cache, **changes):
-    root = Path(__file__).parent.parent
-    return build.site(build.Options(data, root, root / "templates", cache=cache, **changes))
+    templates = Path(__file__).parent.parent / "templates"
+    # A folder without git: a commit made beside the tests would be a change.
+    return build.site(build.Options(data, data, templates, cache=cache, **changes))
 
 
 def test_history_is_the_same_with_and_without_the_cache(data, cache):
@@ -98,6 +104,18 @@ def test_folder_that_cannot_be_written_to_costs_time_alone(tmp_path):
     (tmp_path / "file").write_text("")
     cache = Cache(tmp_path / "file" / "cache")
     assert [cache.get("run", "key", lambda value=value: value) for value in (1, 2)] == [1, 2]
+
+
+def test_what_another_program_remembered_is_removed(tmp_path):
+    for name in ("collector", "site/dashboard"):
+        (tmp_path / name).mkdir(parents=True)
+    old = standard_cache.__wrapped__(tmp_path)
+    old.get("run", "key", lambda: "old")
+    assert standard_cache.__wrapped__(tmp_path).get("run", "key", refuse) == "old"
+    (tmp_path / "collector" / "new.py").write_text("1")
+    new = standard_cache.__wrapped__(tmp_path)
+    assert new.get("run", "key", lambda: "new") == "new"
+    assert not old.folder.exists() and new.folder.exists()
 
 
 def test_only_the_newest_values_are_kept(cache):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -53,14 +54,18 @@ NO_CACHE = Cache(None)
 
 @cache
 def standard_cache(root: Path) -> Cache:
-    """Return the cache of this project; it holds nothing that another program made.
+    """Return the cache of this project; what another program made is removed.
 
     The program is what was imported: a process that lives longer than its files must not ask again.
     """
     libraries = [f"{name} {version(name)}" for name in LIBRARIES]
     parts = [root / "collector", root / "site" / "dashboard"]
     code = fingerprint(parts, sys.version, *libraries)
-    return Cache(root / "build" / "cache", code)
+    every = root / "build" / "cache"
+    folder = every / code[:16]
+    if not folder.exists():
+        shutil.rmtree(every, ignore_errors=True)
+    return Cache(folder, code)
 
 
 def fingerprint(roots: Iterable[Path], *words: str) -> str:

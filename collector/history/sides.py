@@ -83,6 +83,7 @@ class Index:
         self._noise: dict[SeriesKey, Noise | None] = {}
         self._sides: dict[tuple[SeriesKey, str], dict[Identity, Side]] = {}
         self._drifts: dict[tuple[tuple[str, ...], tuple[str, ...]], Mapping[str, Drift]] = {}
+        self._common: dict[tuple[tuple[str, ...], tuple[str, ...]], Drift] = {}
         self._runs: dict[tuple[str, str], list[RunInfo]] = {}
         for run_id in self._epochs:
             run = history.runs[run_id]
@@ -113,8 +114,9 @@ class Index:
 
     def last_measured(self, key: SeriesKey, upto: Commit) -> str | None:
         """Return the newest commit up to one that measured a series."""
-        earlier = [sha for sha in self._points[key] if self.order[sha] <= upto.order]
-        return max(earlier, key=lambda sha: self.order[sha], default=None)
+        # Points are in the order of their commits, so the first from the end is the newest.
+        newest_first = reversed(self._points[key])
+        return next((sha for sha in newest_first if self.order[sha] <= upto.order), None)
 
     def identity(self, point: Point) -> Identity:
         """Return what two points must share to be compared."""
@@ -153,7 +155,7 @@ class Index:
         of all sentinels.
         """
         found = self.drifts(before.run_ids, after.run_ids)
-        common = _median_drift(found.values())
+        common = self._common_drift(before.run_ids, after.run_ids)
         roof = roof_in(self.history, key, after.point)
         if roof is None or roof.regime is None or (roof.fraction or 0.0) < NEAR:
             return common, ALL_SENTINELS
@@ -172,6 +174,13 @@ class Index:
                 name: drift_of(old[name], new[name]) for name in sorted(old) if name in new
             }
         return self._drifts[before, after]
+
+    def _common_drift(self, before: tuple[str, ...], after: tuple[str, ...]) -> Drift:
+        """Return the median of all sentinels, the same for all series of two commits."""
+        if (before, after) not in self._common:
+            drifts = self.drifts(before, after).values()
+            self._common[before, after] = _median_drift(drifts)
+        return self._common[before, after]
 
     def _sentinels(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
