@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from collector.record import Instructions
 
-SASS = re.compile(r"^\S+\t(?:@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
+SASS = re.compile(r"^\S+[\t ](?:@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 GCN = re.compile(r"^\s+([a-z]\w+)", re.MULTILINE)
 WIDE_SASS = re.compile(r"\.(128|256|ENL2)(\.|$)")
 TENSOR_SASS = re.compile(r"([HIDQBO]|HG|IG|QG|BG|UTC[A-Z]*?)MMA(\.|$)")

@@ -41,13 +41,24 @@ def compile_ops(
 ) -> Compiled:
     """Compile the kernels of these ops, by default all, as they are or as they were at a commit."""
     with sources(commit) as (tree, source):
-        known = op_names(tree)
-        if unknown := [name for name in ops if name not in known]:
-            raise CompileError(f"unknown op {unknown[0]!r}; there are: {', '.join(known)}")
-        chosen = [name for name in known if not ops or name in ops]
-        head, *answers = asked(tree, chosen, targets, cache, tell)
+        return compile_tree(tree, source, ops, targets, tell, cache)
+
+
+def compile_tree(
+    tree: Path,
+    source: Source,
+    ops: tuple[str, ...],
+    targets: tuple[str, ...],
+    tell: Callable[[str], None],
+    cache: Path,
+) -> Compiled:
+    """Compile the kernels of a folder that holds `kernels/`."""
+    known = op_names(tree)
+    if unknown := [name for name in ops if name not in known]:
+        raise CompileError(f"unknown op {unknown[0]!r}; there are: {', '.join(known)}")
+    chosen = [name for name in known if not ops or name in ops]
+    head, *answers = asked(tree, chosen, targets, cache, tell)
     lines = [Codegen.model_validate(one["line"]) for one in answers]
-    texts = {one["line"]["code"]["sass_hash"]: one["text"] for one in answers if one["text"]}
     toolchain = Toolchain(
         schema_version=SCHEMA_VERSION,
         source=source,
@@ -56,6 +67,7 @@ def compile_ops(
         unsupported=head["unsupported"],
         ops=chosen,
     )
+    texts = {one["line"]["code"]["sass_hash"]: one["text"] for one in answers if one["text"]}
     return Compiled(ordered(toolchain, lines), texts)
 
 
@@ -88,7 +100,8 @@ def asked(
     task = {"ops": ops, "targets": targets, "cache": str(cache), "workers": cores()}
     # Interpreted kernels are not compiled; other settings of Triton are the user's own.
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "collector.static_worker"]
     with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(
         command, cwd=tree, env=env, stdin=-1, stdout=-1, stderr=errors, text=True

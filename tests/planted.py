@@ -1,0 +1,59 @@
+"""A folder with one op, whose kernel can be given another name or block size."""
+
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+OP = """
+import torch
+import triton
+import triton.language as tl
+
+from kernels.spec import Cost, Implementation, Op, Tolerance, Workload
+
+
+@triton.jit(do_not_specialize=["rows"])
+def {name}(x_ptr, out_ptr, rows, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, x * tl.sum(x, axis=0))
+
+
+def build(inputs):
+    x = inputs["x"]
+
+    def call():
+        out = torch.empty_like(x)
+        {name}[(x.shape[0],)](x, out, x.shape[0], BLOCK={block}, num_warps=1)
+        return out
+
+    return call
+
+
+def make_inputs(workload, generator, device):
+    return {{"x": torch.randn((workload["rows"], {block}), generator=generator, device=device)}}
+
+
+OP = Op(
+    name="planted", title="Planted", summary="", formula="", axis="rows", inputs="",
+    workloads=tuple(Workload({{"rows": n}}, "float32", frozenset({{"smoke"}})) for n in (1, 16)),
+    make_inputs=make_inputs,
+    implementations=(Implementation(name="triton", kind="triton", build=build),),
+    baseline="triton",
+    oracle=lambda inputs: inputs["x"],
+    tolerance={{"float32": Tolerance(absolute=1.0, relative=1.0, norm=1.0)}},
+    cost=lambda workload, mode: Cost(flops=0, minimal_bytes=0),
+)
+"""
+
+
+def plant(folder: Path, name: str = "_scale", block: int = 512) -> Path:
+    """Write the folder; return it."""
+    ops = folder / "kernels" / "ops"
+    ops.mkdir(parents=True)
+    for module in ("__init__", "spec", "registry"):
+        shutil.copy(ROOT / "kernels" / f"{module}.py", ops.parent)
+    shutil.copy(ROOT / "kernels" / "ops" / "__init__.py", ops)
+    (ops / "planted.py").write_text(OP.format(name=name, block=block), encoding="utf-8")
+    return folder
