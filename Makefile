@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install collect site serve test test-gpu check fix clean setup-site setup-full
+.PHONY: help install collect codegen site serve test test-gpu check fix clean setup-site setup-full
 
 , := ,
 SYSTEM_PYTHON ?= python3
@@ -53,6 +53,9 @@ help: ## Show this list
 install: setup-full ## Set up .venv and nothing else
 collect: setup-full ## Measure on this machine and append to data/   (ARGS="--op sinkhorn")
 	$(PYTHON) -m collector collect $(ARGS)
+
+codegen: setup-full ## Compile for Hopper and say what differs from the last record; no GPU
+	$(PYTHON) -m collector codegen --target sm_90 --against HEAD $(ARGS)
 
 site: setup-site ## Build the website from data/ into build/site
 	$(PYTHON) -m mkdocs build --strict $(ARGS_SITE)

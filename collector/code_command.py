@@ -20,6 +20,7 @@ from collector.static_code import Compiled, compile_ops
 TARGETS = tuple(LIMITS)
 FINE, REGRESSED, NOT_COMPARABLE = 0, 2, 3
 WORKLOADS_SHOWN = 2
+ACCEPT = "If this is meant: commit, write the record with `python -m collector codegen`, and commit that."
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def compare(options: CodeOptions, new: CodeFile, console: Console, errors: Conso
         tell_differences(found, console)
         same = f"{count} launches compared with {path}: {len(found)} kernels differ"
         console.print(f"{same}, {len(gated)} break a gate", markup=False)
+    if gated:
+        errors.print(ACCEPT, markup=False)
     return REGRESSED if gated else FINE
 
 
