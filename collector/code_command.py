@@ -20,7 +20,7 @@ from collector.static_code import Compiled, compile_ops
 TARGETS = tuple(LIMITS)
 FINE, REGRESSED, NOT_COMPARABLE = 0, 2, 3
 WORKLOADS_SHOWN = 2
-ACCEPT = "If this is meant: commit, write the record with `python -m collector codegen`, and commit that."
+ACCEPT = "If meant: commit, then commit the record that `python -m collector codegen` writes."
 
 
 @dataclass(frozen=True, slots=True)
