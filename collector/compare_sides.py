@@ -14,7 +14,7 @@ from collector.history.cache import Cache
 from collector.history.commits import first_parents, git
 from collector.history.digest import Digest, digest, read_digests
 from collector.history.load import make_history
-from collector.history.model import Acknowledgement, Commit, History
+from collector.history.model import Acknowledgement, Commit, History, Point
 from collector.history.sides import Index
 from collector.store import content_of
 
@@ -139,14 +139,16 @@ def pinned(history: History, side: Side) -> History:
         runs={**history.runs, side.run_id: replace(run, source=source)},
         commits=(*history.commits, commit),
         series={
-            key: tuple(
-                replace(point, commit=sha) if point.run_id == side.run_id else point
-                for point in points
-            )
-            for key, points in history.series.items()
+            key: _moved_last(points, side.run_id, sha) for key, points in history.series.items()
         },
         acknowledged=(*history.acknowledged, *_accepted_for(side, history)),
     )
+
+
+def _moved_last(points: tuple[Point, ...], run_id: str, sha: str) -> tuple[Point, ...]:
+    """Give the points of a run to another commit, which is the last one."""
+    own = [replace(point, commit=sha) for point in points if point.run_id == run_id]
+    return (*(point for point in points if point.run_id != run_id), *own) if own else points
 
 
 def _accepted_for(side: Side, history: History) -> Iterator[Acknowledgement]:
