@@ -17,7 +17,8 @@ from collector.code_files import CodeFile, ordered
 from collector.device import ROOT, git, probe_source
 from collector.record import SCHEMA_VERSION, Codegen, Source, Toolchain
 
-CACHE = ROOT / "build" / "cache" / "codegen"
+# Not in build/cache, which other commands empty when their code changes.
+CACHE = ROOT / "build" / "codegen"
 
 
 class CompileError(RuntimeError):
