@@ -125,7 +125,7 @@ def describe(
         run_id=secrets.token_hex(6),
         started_at=started_at(),
         purpose=options.purpose,
-        command=["python", "-m", "collector", *sys.argv[1:]],
+        command=["python", "-m", "collector", *repeatable(sys.argv[1:])],
         device=device,
         source=source,
         versions=versions,
@@ -133,6 +133,17 @@ def describe(
         ops=[catalogue(op) for op in ops.values()],
         flags=run_flags(device, source.dirty, source.commit),
     )
+
+
+def repeatable(words: list[str]) -> list[str]:
+    """Leave out where the records go: that names a folder of one machine and changes no number."""
+    places = ("--output", "--resume")
+    kept = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if before not in places and word not in places
+    ]
+    return [word for word in kept if not word.startswith(tuple(f"{place}=" for place in places))]
 
 
 def catalogue(op: Op) -> OpInfo:

@@ -113,7 +113,9 @@ class Crew:
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
                 event = json.loads(line)
-                self._limit_s = self.step_timeout_s
+                if event["event"] in ("start", "done"):
+                    working = event["event"] == "start"
+                    self._limit_s = self.step_timeout_s if working else START_TIMEOUT_S
                 step = {"start": event.get("step"), "done": None}.get(event["event"], step)
                 yield event
                 if event["event"] == "bye":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.collect import repeatable
 from collector.record import End, Measurement, Run, Sentinel, parse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ def lines_of(output):
 @pytest.fixture(scope="module")
 def faulty(project, tmp_path_factory):
     output = tmp_path_factory.mktemp("faulty")
-    done = collect(project, output, "--timeout", "5")
+    done = collect(project, output, "--timeout", "20")
     records = lines_of(output)
     cases = {r.case.implementation: r for r in records if isinstance(r, Measurement)}
     return done, records, cases
@@ -72,7 +73,7 @@ def faulty(project, tmp_path_factory):
         ("out-of-memory", "oom", "memory"),
         ("segfault", "error", "SIGSEGV"),
         ("exits", "error", "exit code 3"),
-        ("hangs", "timeout", "no answer within 5 s"),
+        ("hangs", "timeout", "no answer within 20 s"),
         ("absent", "unavailable", "no_such is not installed"),
         ("too-big", "skipped", "64 is too big"),
     ],
@@ -190,3 +191,15 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_its_path(project, tmp_
     done = collect(project, target, "--implementation", "good")
     assert done.returncode == 1
     assert str(target) in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["collect", "--output", "/somewhere", "--op", "faulty"],
+        ["collect", "--output=/somewhere", "--op", "faulty"],
+        ["collect", "--op", "faulty", "--resume", "/somewhere/run.jsonl"],
+    ],
+)
+def test_the_recorded_command_repeats_the_measurement_and_names_no_folder(words):
+    assert repeatable(words) == ["collect", "--op", "faulty"]
