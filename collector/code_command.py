@@ -48,7 +48,9 @@ def codegen(options: CodeOptions, console: Console, errors: Console) -> int:
         console.print(summary(made.file))
         tell_failures(made.file, errors)
         path = options.record or code_files.save(made.file, options.output)
-        console.print(f"{path}: {len(made.file.lines)} kernels compiled", markup=False)
+        console.print(
+            f"{path}: {len(made.file.lines)} kernels compiled", markup=False, soft_wrap=True
+        )
         return FINE
     return compare(options, made.file, console, errors)
 
@@ -104,7 +106,7 @@ def compare(options: CodeOptions, new: CodeFile, console: Console, errors: Conso
     else:
         tell_differences(found, console)
         same = f"{count} launches compared with {path}: {len(found)} kernels differ"
-        console.print(f"{same}, {len(gated)} break a gate", markup=False)
+        console.print(f"{same}, {len(gated)} break a gate", markup=False, soft_wrap=True)
     if gated:
         errors.print(ACCEPT, markup=False)
     return REGRESSED if gated else FINE
@@ -162,20 +164,24 @@ def tell_failures(file: CodeFile, errors: Console) -> None:
             alike[key] = alike.get(key, 0) + 1
     for (target, op, kernel, reason), count in alike.items():
         told = f"{target}: {op} {kernel} does not compile in {count} forms: {reason}"
-        errors.print(told, markup=False)
+        errors.print(told, markup=False, soft_wrap=True)
 
 
 def tell_differences(found: list[Difference], console: Console) -> None:
     """Say of each kernel what differs, who launches it and what that usually costs."""
     for one in found:
         console.print(f"[bold]{title(one)}[/bold]", highlight=False)
-        console.print(f"  launched by {workloads(one)}", markup=False, highlight=False)
+        console.print(
+            f"  launched by {workloads(one)}", markup=False, highlight=False, soft_wrap=True
+        )
         for name, (old, new) in one.figures.items():
-            console.print(f"  {name}: {old} -> {new}", markup=False, highlight=False)
+            console.print(
+                f"  {name}: {old} -> {new}", markup=False, highlight=False, soft_wrap=True
+            )
         for rule in one.rules:
             style = "red" if rule.gate else "yellow"
             told = f"  {rule.name}{' (gate)' if rule.gate else ''}: {rule.cost}"
-            console.print(told, style=style, markup=False, highlight=False)
+            console.print(told, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def title(one: Difference) -> str:

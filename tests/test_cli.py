@@ -31,6 +31,8 @@ def cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
         ["collect", "--budget", "0s"],
         ["add"],
         ["validate", "--verbose"],
+        ["codegen", "--target", "sm_91"],
+        ["codegen", "--json"],
     ],
 )
 def test_a_mistyped_command_line_never_looks_like_a_regression(arguments: list[str]) -> None:
@@ -46,7 +48,9 @@ def test_an_unknown_name_lists_those_that_exist() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["collect"], ["add"], ["validate"], ["schema"]])
+@pytest.mark.parametrize(
+    "command", [[], ["collect"], ["codegen"], ["add"], ["validate"], ["schema"]]
+)
 def test_every_option_is_explained(command: list[str]) -> None:
     done = cli(*command, "--help")
     assert done.returncode == 0
