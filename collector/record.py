@@ -417,7 +417,7 @@ class Instructions(Strict):
     special: Count
     """Special-function operations: exponentials, reciprocals, roots, sines (MUFU)."""
     shuffle: Count
-    """Exchanges between the threads of a warp."""
+    """Exchanges between the threads of a warp, and reductions over them."""
     shared: Count
     """Loads, stores and atomics in shared memory."""
     local: Count

@@ -79,7 +79,9 @@ def test_weight_is_kept_and_rows_are_streamed_in_and_out(found):
 def test_scalars_exchange_nothing_and_take_reciprocals_in_pairs(found):
     code, opcodes = sinkhorn("scalars", found)
     counts = code.instructions
-    assert counts.shuffle == counts.shared == counts.barrier == 0
+    assert count(opcodes, "SHFL") == counts.shared == counts.barrier == 0
+    # One reduction in the warp: whether any of its matrices is in range for pairs.
+    assert counts.shuffle == count(opcodes, "REDUX") == 1
     assert counts.wide_loads == counts.wide_stores == 4
     assert counts.narrow_loads == counts.narrow_stores == 0
     assert count(opcodes, "MUFU.EX2") == 16
