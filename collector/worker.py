@@ -77,11 +77,11 @@ def send_fault(
     else:
         reason = f"{type(error).__name__}: {first_line(error)}"
     send_failures(bench, op, job, todo, status, reason, checked)
-    bench.forget()
     if context_is_lost(bench):
         send_failures(bench, op, job, rest or [], status, reason)
         bench.channel.send("done")
         os._exit(LOST_CONTEXT)
+    bench.forget()
 
 
 def context_is_lost(bench: Bench) -> bool:

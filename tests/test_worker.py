@@ -127,3 +127,26 @@ def test_a_device_that_cannot_be_probed_is_told(monkeypatch):
     monkeypatch.setattr(crew.sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="cannot be probed"):
         crew.probe()
+
+
+def test_a_lost_context_is_told_for_every_series_left_before_the_process_ends(monkeypatch):
+    sent = []
+
+    def ended(code):
+        raise SystemExit(code)
+
+    def free_of_a_lost_context():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(worker, "send_failures", lambda bench, op, job, todo, *_: sent.extend(todo))
+    monkeypatch.setattr(worker, "context_is_lost", lambda bench: True)
+    monkeypatch.setattr(worker.os, "_exit", ended)
+    place = bench()
+    monkeypatch.setattr(place, "forget", free_of_a_lost_context)
+    cold, hot = ("graph", "cold"), ("graph", "hot")
+    with pytest.raises(SystemExit, match="75"):
+        worker.send_fault(
+            place, None, SimpleNamespace(check=False), [cold], RuntimeError("x"), rest=[hot]
+        )
+    assert sent == [cold, hot]
+    assert place.channel.stream.events[-1]["event"] == "done"
