@@ -17,12 +17,12 @@ import typer
 from collector import code_files, store
 from collector import schema as schema_files
 from collector.device import DeviceError
+from collector.exit_codes import FAILED, USAGE
 from collector.occupancy import LIMITS
 from collector.plan import CollectOptions, PlanError
 from collector.static_code import CompileError
 from kernels.spec import OpError
 
-ERROR, BAD_COMMAND_LINE = 1, 64
 EMPTY = "no runs yet: `make collect` makes one"
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -130,7 +130,7 @@ def collect(
         if error.name not in ("torch", "triton"):
             raise
         remedy = "`make collect` installs it, or name a Python that has it: PYTHON=python3"
-        fail(f"{error.name} is not installed in {sys.executable}: {remedy}", ERROR)
+        fail(f"{error.name} is not installed in {sys.executable}: {remedy}", FAILED)
     raise typer.Exit(run(options))
 
 
@@ -191,7 +191,7 @@ def compare(
         from collector import compare_command
     except ModuleNotFoundError as error:
         remedy = "`make install` installs it, or name a Python that has it: PYTHON=python3"
-        fail(f"{error.name} is not installed in {sys.executable}: {remedy}", ERROR)
+        fail(f"{error.name} is not installed in {sys.executable}: {remedy}", FAILED)
     limit = None if max_regression_percent is None else max_regression_percent / 100
     request = compare_command.Request(
         candidate=candidate,
@@ -294,7 +294,7 @@ def validate(
         tell(str(problem))
     typer.echo(f"{sound} sound records, {len(problems)} problems" if sound or problems else EMPTY)
     if problems:
-        raise typer.Exit(ERROR)
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -313,7 +313,7 @@ def schema(
             schema_files.write(path, output)
             typer.echo(f"{path}: written")
     if check and stale:
-        raise typer.Exit(ERROR)
+        raise typer.Exit(FAILED)
 
 
 def tell(message: str) -> None:
@@ -332,13 +332,13 @@ def main() -> NoReturn:
     # Click ends a mistyped command line with 2, which here would read as a regression.
     for error in typer.BadParameter.__mro__:
         if vars(error).get("exit_code") == 2:
-            error.exit_code = BAD_COMMAND_LINE  # type: ignore[attr-defined]
+            error.exit_code = USAGE  # type: ignore[attr-defined]
     try:
         app(prog_name="python -m collector")
     except PlanError as error:
-        fail(str(error), BAD_COMMAND_LINE)
+        fail(str(error), USAGE)
     except (CompileError, DeviceError, OpError, store.StoreError) as error:
-        fail(str(error), ERROR)
+        fail(str(error), FAILED)
     raise AssertionError("the command line ends by itself")
 
 

@@ -13,12 +13,12 @@ from rich.table import Table
 from collector import code_files
 from collector.code_files import CodeFile
 from collector.code_rules import Difference, compared, differences
+from collector.exit_codes import FINE, NOT_COMPARABLE, REGRESSED
 from collector.occupancy import LIMITS
 from collector.record import Codegen, MachineCode
 from collector.static_code import Compiled, compile_ops
 
 TARGETS = tuple(LIMITS)
-FINE, REGRESSED, NOT_COMPARABLE = 0, 2, 3
 WORKLOADS_SHOWN = 2
 ACCEPT = "If meant: commit, then commit the record that `python -m collector codegen` writes."
 

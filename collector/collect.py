@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from collector.crew import Crew, Event, Loss, probe, started_at
 from collector.device import probe_source
-from collector.plan import CollectOptions, Job, PlanError, ordered, plan
+from collector.exit_codes import FAILED, NOT_COMPARABLE, USAGE
+from collector.plan import GPU_SERIES, CollectOptions, Job, PlanError, ordered, plan
 from collector.record import (
     Case,
     Device,
@@ -29,7 +30,7 @@ from collector.record import (
     parse,
 )
 from collector.store import RunFile, read
-from collector.summary import FAILED, NOT_COMPARABLE, USAGE, exit_code, report, warnings
+from collector.summary import exit_code, report, warnings
 from collector.timing import method_of
 from collector.worker import measurement
 from kernels.registry import load_ops
@@ -113,13 +114,8 @@ def describe(
     """Make the first line of the run."""
     source = probe_source(options.commit)
     methods = {
-        method.id: method.describe()
-        for timer, cache in (
-            ("graph", "cold"), ("graph", "hot"), ("call", "cold"), ("call", "hot"),
-            ("submit", "hot"),
-        )
-        for method in [method_of(timer, cache)]  # type: ignore[arg-type]
-    }  # fmt: skip
+        method.id: method.describe() for series in GPU_SERIES for method in [method_of(*series)]
+    }
     return Run(
         schema_version=1,
         run_id=secrets.token_hex(6),

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import fmean
 
 from collector.compare_sides import (
-    BAD_INPUT,
-    NOT_COMPARABLE,
     Side,
     fail,
     find_side,
@@ -18,13 +16,13 @@ from collector.compare_sides import (
     pinned,
     sha_of,
 )
+from collector.exit_codes import FAILED, FINE, NOT_COMPARABLE, REGRESSED, USAGE, WRONG
 from collector.history.cache import NO_CACHE, Cache
 from collector.history.model import Commit, History, Problem, RunInfo
 from collector.history.sides import Index
 from collector.history.tables import CommitTable, Row, commit_table
 from collector.record import Device
 
-FINE, REGRESSION, WRONG, USAGE = 0, 2, 4, 64
 PREVIOUS = "previous"
 MODEL = ("name", "compute_capability", "multiprocessors", "mig")
 
@@ -103,7 +101,7 @@ class Result:
         if any(row.after and row.after.status == "incorrect" for row in failing):
             return WRONG
         if failing:
-            return REGRESSION
+            return REGRESSED
         return FINE if any(one.judged for one in self.devices) else NOT_COMPARABLE
 
 
@@ -116,7 +114,7 @@ def compare(request: Request, cache: Cache = NO_CACHE) -> Result:
     if request.baseline != PREVIOUS:
         baseline = find_side(request.baseline, request.repo, history, named)
         if (baseline.commit, baseline.run_id) == (candidate.commit, candidate.run_id):
-            fail(f"{candidate.name} and {baseline.name} are the same runs", BAD_INPUT)
+            fail(f"{candidate.name} and {baseline.name} are the same runs", FAILED)
     for side in filter(None, (baseline, candidate)):
         history = pinned(history, side)
     return _compared(request, Index(history), candidate, baseline)

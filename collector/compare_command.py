@@ -10,7 +10,8 @@ from rich.console import Console
 
 from collector.compare import PREVIOUS, Request, Result, compare
 from collector.compare_report import as_json, markdown, show
-from collector.compare_sides import BAD_INPUT, NOT_COMPARABLE, CompareError
+from collector.compare_sides import CompareError
+from collector.exit_codes import FAILED, NOT_COMPARABLE
 from collector.history.cache import NO_CACHE, Cache, standard_cache
 
 __all__ = ["PREVIOUS", "Request", "run"]
@@ -58,4 +59,4 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         told = f"cannot write {path}: {error.strerror}; name another file"
-        raise CompareError(told, BAD_INPUT) from error
+        raise CompareError(told, FAILED) from error

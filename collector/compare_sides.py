@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from collector.exit_codes import FAILED, NOT_COMPARABLE
 from collector.history.acknowledged import read_acknowledged
 from collector.history.cache import Cache
 from collector.history.commits import first_parents, git
@@ -18,7 +19,6 @@ from collector.history.model import Acknowledgement, Commit, History, Point
 from collector.history.sides import Index
 from collector.store import content_of
 
-BAD_INPUT, NOT_COMPARABLE = 1, 3
 LEAST_PREFIX = 4
 OFFERED = 5
 
@@ -73,7 +73,7 @@ def _is_file(name: str) -> bool:
     """Tell whether a side is a file; what no path can be, is none."""
     try:
         if name and Path(name).is_dir() and "/" in name:
-            fail(f"{name}: a folder; name one run file in it, or a commit", BAD_INPUT)
+            fail(f"{name}: a folder; name one run file in it, or a commit", FAILED)
         return Path(name).is_file()
     except (OSError, ValueError):
         return False
@@ -82,9 +82,9 @@ def _is_file(name: str) -> bool:
 def _named_file(path: Path) -> Digest:
     found = digest(str(path), content_of(path))
     if found.run is None:
-        fail("\n".join(map(str, found.problems)), BAD_INPUT)
+        fail("\n".join(map(str, found.problems)), FAILED)
     if not found.points:
-        fail(f"{path}: holds no measurement: nothing to compare", BAD_INPUT)
+        fail(f"{path}: holds no measurement: nothing to compare", FAILED)
     return found
 
 
@@ -103,11 +103,11 @@ def find_side(name: str, repo: Path, history: History, named: Mapping[str, str])
     if len(name) >= LEAST_PREFIX and len(begin) == 1:
         return Side(name, begin[0])
     if len(begin) > 1:
-        fail(f"{name}: {len(begin)} measured commits begin so; give more digits", BAD_INPUT)
+        fail(f"{name}: {len(begin)} measured commits begin so; give more digits", FAILED)
     offer = _offer(history, shas)
     if told is None:
         what = f"{name}: no run file, commit, tag or branch of that name"
-        fail(f"{what}; {offer}", BAD_INPUT)
+        fail(f"{what}; {offer}", FAILED)
     fail(f"{name}: commit {told[:8]} has no run of a clean tree; {offer}", NOT_COMPARABLE)
 
 

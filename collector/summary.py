@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collector.crew import relative
+from collector.exit_codes import FAILED, FINE, WRONG
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from collector.collect import Outcome, Session
     from collector.record import Case, Measurement, Run
-
-FINE, FAILED, NOT_COMPARABLE, WRONG, USAGE = 0, 1, 3, 4, 64
 
 
 def warnings(run: Run, why_no_gpu: str | None) -> list[str]:

@@ -12,7 +12,6 @@ from dashboard.model import Point
 
 K = TypeVar("K")
 Basis = Literal["replicates", "samples"]
-NotFaster = Literal["slower", "unclear"]
 
 
 class NotComparableError(ValueError):
