@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from collector.correctness import as_tuple
 from kernels.numerics import compare
 from kernels.registry import load_ops
 
@@ -89,9 +90,9 @@ def test_compiled_result_is_within_its_bounds(op, implementation):
 @pytest.mark.parametrize(("op", "implementation"), implementations("eager", "triton"))
 def test_same_inputs_give_the_same_bits(op, implementation):
     thunk = implementation.build(drawn(op, small(op)))
-    first, second = thunk(), thunk()
-    assert torch.equal(first, second)
-    assert first.data_ptr() != second.data_ptr()
+    for first, second in zip(as_tuple(thunk()), as_tuple(thunk()), strict=True):
+        assert torch.equal(first, second)
+        assert first.data_ptr() != second.data_ptr()
 
 
 @pytest.mark.parametrize(("op", "implementation"), implementations("eager", "triton"))
@@ -100,7 +101,8 @@ def test_every_implementation_returns_the_dtype_of_the_baseline(op, implementati
         if runs_here(op, implementation, workload):
             inputs = drawn(op, workload)
             eager = next(i for i in op.implementations if i.kind == "eager")
-            assert implementation.build(inputs)().dtype == eager.build(inputs)().dtype
+            made, expected = implementation.build(inputs)(), eager.build(inputs)()
+            assert [t.dtype for t in as_tuple(made)] == [t.dtype for t in as_tuple(expected)]
 
 
 @pytest.mark.parametrize(("op", "implementation"), implementations("triton"))
@@ -111,11 +113,12 @@ def test_triton_implementation_names_its_kernels(op, implementation):
 
 @each_op
 def test_a_wrong_result_is_outside_the_bounds(op):
-    inputs = drawn(op, small(op))
-    truth = op.oracle(inputs)
+    truth = as_tuple(op.oracle(drawn(op, small(op))))
     tolerance = op.tolerance[small(op).dtype]
-    assert compare(truth * 1.02, truth, tolerance).bound_ratio > 1
-    assert compare(truth.roll(1, dims=0), truth, tolerance).bound_ratio > 1
+    for index, true in enumerate(truth):
+        for wrong in (true * 1.02, true.roll(1, dims=0)):
+            made = (*truth[:index], wrong, *truth[index + 1 :])
+            assert compare(made, truth, tolerance).bound_ratio > 1
 
 
 @each_op
@@ -132,7 +135,7 @@ def test_minimal_bytes_are_at_least_inputs_and_outputs(op):
     for workload in op.select("smoke", "edge"):
         inputs = drawn(op, workload)
         outputs = next(i for i in op.implementations if i.kind == "eager").build(inputs)()
-        tensors = [*(t for t in inputs.values() if t.dim()), outputs]
+        tensors = [*(t for t in inputs.values() if t.dim()), *as_tuple(outputs)]
         assert op.cost(workload, "forward").minimal_bytes >= sum(t.nbytes for t in tensors)
 
 

@@ -25,12 +25,12 @@ def compiled():
 def found(compiled):
     """Return the kernel of a workload and its opcodes."""
 
-    def of(implementation, workload):
+    def of(op, implementation, workload):
         (line,) = [
             line
             for line in compiled.file.lines
             for use in line.used_by
-            if use.implementation == implementation and workload in use.workloads
+            if line.op == op and use.implementation == implementation and workload in use.workloads
         ]
         return line.code, sass_opcodes(compiled.texts[line.code.sass_hash])
 
@@ -42,7 +42,7 @@ def count(opcodes, *prefixes):
 
 
 def sinkhorn(implementation, found):
-    return found(f"triton-{implementation}", "batch=262144,n=4,n_iter=20,float32")
+    return found("sinkhorn", f"triton-{implementation}", "batch=262144,n=4,n_iter=20,float32")
 
 
 def test_every_kernel_compiles_without_spills(compiled):
@@ -55,7 +55,10 @@ def test_every_kernel_compiles_without_spills(compiled):
 
 def test_every_call_is_one_kernel(compiled):
     uses = [
-        (u.implementation, w) for x in compiled.file.lines for u in x.used_by for w in u.workloads
+        (x.op, u.implementation, w)
+        for x in compiled.file.lines
+        for u in x.used_by
+        for w in u.workloads
     ]
     assert len(uses) == len(set(uses))
 
@@ -63,7 +66,7 @@ def test_every_call_is_one_kernel(compiled):
 @pytest.mark.parametrize(("hidden", "dtype"), MAIN)
 def test_rms_norm_moves_16_bytes_at_a_time_and_reads_once(found, hidden, dtype):
     rows = {1024: 128, 3584: 3, 4096: 2048, 8192: 16384}[hidden]
-    code, _ = found("triton", f"rows={rows},hidden={hidden},{dtype}")
+    code, _ = found("rms_norm", "triton", f"rows={rows},hidden={hidden},{dtype}")
     counts = code.instructions
     assert counts.narrow_loads == counts.narrow_stores == 0
     # As many loads of the weight as of the row, as many stores as loads of the row.
@@ -71,9 +74,21 @@ def test_rms_norm_moves_16_bytes_at_a_time_and_reads_once(found, hidden, dtype):
 
 
 def test_weight_is_kept_and_rows_are_streamed_in_and_out(found):
-    _, opcodes = found("triton", "rows=16384,hidden=8192,float16")
+    _, opcodes = found("rms_norm", "triton", "rows=16384,hidden=8192,float16")
     assert count(opcodes, "LDG.E.EL.128") == count(opcodes, "LDG.E.EF.128")
     assert count(opcodes, "STG.E.EF.128") == count(opcodes, "STG") > 0
+
+
+def test_swiglu_streams_16_bytes_at_a_time_in_and_out(found):
+    _, opcodes = found("swiglu", "triton", "rows=16384,hidden=8192,float16")
+    # Twice, for full tiles and for the last one: a load of gate and of up, a store.
+    assert count(opcodes, "LDG.E.EF.128") == count(opcodes, "LDG") == 4
+    assert count(opcodes, "STG.E.EF.128") == count(opcodes, "STG") == 2
+
+
+def test_swiglu_reads_full_tiles_of_an_odd_width_16_bytes_at_a_time(found):
+    code, _ = found("swiglu", "triton", "rows=3,hidden=1023,float16")
+    assert code.instructions.wide_loads == 2 and code.instructions.wide_stores == 1
 
 
 def test_scalars_exchange_nothing_and_take_reciprocals_in_pairs(found):

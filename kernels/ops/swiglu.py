@@ -1,0 +1,243 @@
+"""SwiGLU: one half of a projection, times the sigmoid-weighted other half."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.compiled import compiled
+from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
+
+if TYPE_CHECKING:
+    from kernels.spec import Inputs, Thunk
+
+BLOCK = 1024
+NUM_WARPS = 4
+
+
+@triton.jit
+def _tile(gate_ptr, up_ptr, out_ptr, mask):
+    gate = tl.load(gate_ptr, mask=mask, eviction_policy="evict_first").to(tl.float32)
+    up = tl.load(up_ptr, mask=mask, eviction_policy="evict_first").to(tl.float32)
+    # Streaming stores let written lines leave L2 first, so that reads seldom wait for a write-back.
+    y = gate / (1.0 + tl.exp(-gate)) * up
+    tl.store(out_ptr, y, mask=mask, cache_modifier=".cs")
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _swiglu(
+    gate_ptr,
+    up_ptr,
+    out_ptr,
+    gate_stride,
+    up_stride,
+    width,
+    tiles,
+    FLAT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    col = tl.arange(0, BLOCK)
+    # Flat, the matrix is one row that a grid of tiles covers.
+    row = 0 if FLAT else (tl.program_id(0) // tiles).to(tl.int64)
+    tile = tl.program_id(0) if FLAT else tl.program_id(0) % tiles
+    start = tile.to(tl.int64) * BLOCK
+    gate_ptr += row * gate_stride + start
+    up_ptr += row * up_stride + start
+    out_ptr += row * width + start
+    left = width - start
+    # A full tile needs no mask: it is read in 16 bytes whatever the width.
+    if left >= BLOCK:
+        _tile(gate_ptr + col, up_ptr + col, out_ptr + col, None)
+    else:
+        _tile(gate_ptr + col, up_ptr + col, out_ptr + col, col < left)
+
+
+class Launch(NamedTuple):
+    """Launch parameters of rows of one width; the number of rows only sets the grid."""
+
+    block: int
+    num_warps: int
+
+
+@cache
+def launch_for(width: int) -> Launch:
+    """Choose the tile of rows that lie apart, for 8 elements a thread as far as a row has them."""
+    block = min(BLOCK, triton.next_power_of_2(width))
+    return Launch(block, max(1, block * NUM_WARPS // BLOCK))
+
+
+def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Compute silu(gate) * up with the Triton kernel, for matrices of any row strides."""
+    rows, hidden = gate.shape
+    out = torch.empty((rows, hidden), dtype=gate.dtype, device=gate.device)
+    if out.numel() == 0:
+        return out
+    flat = gate.is_contiguous() and up.is_contiguous()
+    gate, up = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in (gate, up))
+    width = rows * hidden if flat else hidden
+    launch = Launch(BLOCK, NUM_WARPS) if flat else launch_for(hidden)
+    tiles = triton.cdiv(width, launch.block)
+    _swiglu[(tiles if flat else rows * tiles,)](
+        gate, up, out, 0 if flat else gate.stride(0), 0 if flat else up.stride(0), width, tiles,
+        FLAT=flat, BLOCK=launch.block, num_warps=launch.num_warps,
+    )  # fmt: skip
+    return out
+
+
+def reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Compute the formula operator by operator, in float32."""
+    gate32 = gate.float()
+    return (gate32 * torch.sigmoid(gate32) * up.float()).to(gate.dtype)
+
+
+def _torch(inputs: Inputs) -> Thunk:
+    gate, up = inputs["gate"], inputs["up"]
+    return lambda: reference(gate, up)
+
+
+def _torch_native(inputs: Inputs) -> Thunk:
+    gate, up = inputs["gate"], inputs["up"]
+    return lambda: torch.nn.functional.silu(gate) * up
+
+
+def _torch_compile(inputs: Inputs) -> Thunk:
+    gate, up = inputs["gate"], inputs["up"]
+    function = compiled(reference, inputs)
+    return lambda: function(gate, up)
+
+
+def _triton(inputs: Inputs) -> Thunk:
+    gate, up = inputs["gate"], inputs["up"]
+    return lambda: swiglu(gate, up)
+
+
+def _liger(inputs: Inputs) -> Thunk:
+    from liger_kernel.ops.swiglu import swiglu_forward
+
+    gate, up = inputs["gate"], inputs["up"]
+    return lambda: swiglu_forward(gate, up)[2]
+
+
+def _liger_unsupported(workload: Workload) -> str | None:
+    return "Liger takes rows of 65536 elements at most" if workload["hidden"] > 65536 else None
+
+
+def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
+    """Draw one set of inputs."""
+    dtype = getattr(torch, workload.dtype)
+    shape = (workload["rows"], workload["hidden"])
+    names = ("gate", "up")
+    return {n: torch.randn(shape, generator=generator, device=device, dtype=dtype) for n in names}
+
+
+def oracle(inputs: Inputs) -> torch.Tensor:
+    """Compute the truth in float64, by the hyperbolic tangent of half the gate."""
+    gate, up = inputs["gate"].double(), inputs["up"].double()
+    # 1 + tanh cancels for negative gates: 1e-16 / sigmoid(-6), far below the bounds.
+    return 0.5 * gate * (1.0 + torch.tanh(0.5 * gate)) * up
+
+
+def cost(workload: Workload, mode: Mode) -> Cost:
+    """Count per element a sum, two products, an exponential and a reciprocal."""
+    elements = workload["rows"] * workload["hidden"]
+    element_bytes = getattr(torch, workload.dtype).itemsize
+    return Cost(
+        flops=3 * elements, minimal_bytes=3 * elements * element_bytes, special_ops=2 * elements
+    )
+
+
+def _workloads() -> tuple[Workload, ...]:
+    tags: dict[tuple[int, int, str], set[str]] = {}
+
+    def add(rows: int, hidden: int, dtype: str, *names: str) -> None:
+        tags.setdefault((rows, hidden, dtype), set()).update(names)
+
+    add(16384, 8192, "float16", "default")
+    for rows, hidden in ((2048, 4096), (128, 1024), (512, 4096)):
+        add(rows, hidden, "float16", "default", "cpu")
+        add(rows, hidden, "bfloat16", "full")
+    add(8192, 14336, "bfloat16", "default")
+    add(16, 14336, "bfloat16", "default")
+    for rows in (1, 64, 256, 1024, 4096, 16384):
+        add(rows, 14336, "bfloat16", "full")
+    for rows in (1, 16, 128, 512, 4096, 16384):
+        add(rows, 4096, "float16", "full")
+    for hidden in (512, 2048, 8192, 28672, 131072):
+        add(4096, hidden, "bfloat16", "full")
+    add(4096, 8192, "float32", "full")
+    for dtype in ("float16", "bfloat16", "float32"):
+        add(5, 64, dtype, "smoke")
+        add(3, 1000, dtype, "smoke")
+        for hidden in (17, 1023, 12980, 131072):
+            add(3, hidden, dtype, "edge")
+    for rows, hidden in ((0, 64), (1, 1), (33, 1), (1, 1025), (257, 63), (9, 8192)):
+        add(rows, hidden, "float16", "edge")
+    return tuple(
+        Workload({"rows": rows, "hidden": hidden}, dtype, frozenset(names))
+        for (rows, hidden, dtype), names in tags.items()
+    )
+
+
+OP = Op(
+    name="swiglu",
+    title="SwiGLU",
+    summary="Multiplies one projection by the sigmoid-weighted other one: the activation between "
+    "the matrices of most large language models' feed-forward blocks.",
+    formula="y = gate * sigmoid(gate) * up, in float32",
+    axis="rows",
+    inputs="gate ~ N(0, 1), up ~ N(0, 1), rounded to the dtype",
+    workloads=_workloads(),
+    make_inputs=make_inputs,
+    implementations=(
+        Implementation(
+            name="torch",
+            kind="eager",
+            build=_torch,
+            summary="The formula in PyTorch, operator by operator, in float32.",
+        ),
+        Implementation(
+            name="torch-native",
+            kind="eager",
+            build=_torch_native,
+            summary="torch.nn.functional.silu, rounded to the dtype, times up.",
+        ),
+        Implementation(
+            name="torch.compile",
+            kind="compiled",
+            build=_torch_compile,
+            summary="The formula through torch.compile, compiled for each shape.",
+        ),
+        Implementation(
+            name="triton",
+            kind="triton",
+            build=_triton,
+            summary="One kernel, tiles of 1024 elements; halves of one buffer are read in place.",
+            kernels=lambda: (_swiglu,),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="liger",
+            kind="library",
+            build=_liger,
+            summary="Liger Kernel's Triton kernel, forward only; rounds silu(gate) to the dtype.",
+            packages=("liger_kernel",),
+            unsupported=_liger_unsupported,
+        ),
+    ),
+    baseline="torch.compile",
+    oracle=oracle,
+    tolerance={
+        # Two roundings to the dtype, silu and product, of half a unit in the last place each:
+        # 2^-10 and 2^-7 together; 2^-25 is half a subnormal step of float16, times |up| below 6.
+        "float16": Tolerance(absolute=2e-7, relative=1e-3, norm=5e-4),
+        "bfloat16": Tolerance(absolute=2e-7, relative=8e-3, norm=5e-3),
+        # 17 units of 2^-24: |gate| below 6 times log2(e) is rounded, the exponential and the
+        # quotient are right to 2 units in the last place, a sum and two products follow.
+        "float32": Tolerance(absolute=1e-8, relative=2e-6, norm=5e-7),
+    },
+    cost=cost,
+)
