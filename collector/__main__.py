@@ -68,6 +68,10 @@ def collect(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this data type, for example float16."),
     ] = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only forward, backward, or full (both passes)."),
+    ] = None,
     timer: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,6 +119,7 @@ def collect(
         implementations=tuple(implementation or ()),
         workloads=tuple(workload or ()),
         dtypes=tuple(dtype or ()),
+        modes=tuple(mode or ()),
         timers=tuple(timer or ()),
         caches=tuple(cache or ()),
         replicates=replicates,

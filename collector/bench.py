@@ -14,10 +14,10 @@ import torch
 from collector import codegen, correctness, device, plan
 from collector.record import KernelCode, Measurement, Sentinel, dump
 from collector.timing import Clock, Method, Timing
-from kernels.spec import Implementation, Op, Workload
+from kernels.spec import Implementation, Mode, Op, Workload
 
 if TYPE_CHECKING:
-    from kernels.spec import Inputs, Outputs, Thunk
+    from kernels.spec import Builder, Inputs, Outputs, Thunk
 
 
 class RefusedError(Exception):
@@ -76,20 +76,22 @@ class Bench:
     sets: list[Inputs] = field(default_factory=list)
     truths: list[Outputs] = field(default_factory=list)
 
-    def prepare(self, op: Op, workload: Workload, count: int) -> list[Inputs]:
+    def prepare(self, op: Op, mode: Mode, workload: Workload, count: int) -> list[Inputs]:
         """Return that many sets of inputs of a workload, the same for every implementation."""
-        if self.key != f"{op.name} {workload.key}":
+        key = f"{op.name} {mode} {workload.key}"
+        if self.key != key:
             self.forget()
-            self.key = f"{op.name} {workload.key}"
+            self.key = key
         with self.channel.spent("inputs"):
             for index in range(len(self.sets), count):
                 generator = torch.Generator(device=self.where).manual_seed(plan.SEED + index)
-                self.sets.append(op.make_inputs(workload, generator, self.where))
+                self.sets.append(op.draw(mode, workload, generator, self.where))
         return self.sets[:count]
 
-    def truth(self, op: Op, count: int) -> list[Outputs]:
+    def truth(self, op: Op, mode: Mode, count: int) -> list[Outputs]:
         """Return the oracle's results of the first sets."""
-        self.truths += [op.oracle(inputs) for inputs in self.sets[len(self.truths) : count]]
+        todo = self.sets[len(self.truths) : count]
+        self.truths += [op.truth(mode, inputs) for inputs in todo]
         return self.truths[:count]
 
     def forget(self) -> None:
@@ -110,6 +112,7 @@ class Built:
     op: Op
     implementation: Implementation
     job: plan.Job
+    builder: Builder
     thunk: Thunk
     call_ns: float
     set_bytes: int
@@ -117,24 +120,28 @@ class Built:
     compile_seconds: float
     code: list[KernelCode] | None
     peak_memory_bytes: int | None
+    graph_nodes: int | None
     described: bool = False
 
 
 def build(bench: Bench, op: Op, job: plan.Job) -> Built:
     """Compile, check and measure what a job needs before it is timed."""
     implementation = op.implementation(job.implementation)
-    inputs = bench.prepare(op, job.workload, 1)[0]
+    builder = implementation.builder(job.mode)
+    if builder is None:
+        raise ValueError(f"{implementation.name} has no mode {job.mode}")
+    inputs = bench.prepare(op, job.mode, job.workload, 1)[0]
     if implementation.kind == "compiled":
         torch._dynamo.reset()
     before = graphs()
     with bench.channel.spent("compile"):
-        thunk = implementation.build(inputs)
+        thunk = builder(inputs)
         _, seconds = bench.clock.first_call(thunk)
     if implementation.kind == "compiled" and graphs() == before:
         raise ContaminatedError("torch.compile fell back to eager")
     with bench.channel.spent("check"):
         poison = implementation.kind != "compiled"
-        verdict, outputs = correctness.gate(op, job.workload.dtype, thunk, inputs, poison)
+        verdict, outputs = correctness.gate(op, job.mode, job.workload.dtype, thunk, inputs, poison)
     set_bytes = sum(t.nbytes for t in [*inputs.values(), *correctness.as_tuple(outputs)])
     del outputs
     if not verdict.right:
@@ -146,6 +153,7 @@ def build(bench: Bench, op: Op, job: plan.Job) -> Built:
         op=op,
         implementation=implementation,
         job=job,
+        builder=builder,
         thunk=thunk,
         call_ns=call_ns,
         set_bytes=set_bytes,
@@ -153,6 +161,7 @@ def build(bench: Bench, op: Op, job: plan.Job) -> Built:
         compile_seconds=round(seconds, 3),
         code=compiled_code(bench, implementation, thunk),
         peak_memory_bytes=peak_memory_bytes,
+        graph_nodes=bench.clock.graph_nodes(thunk),
     )
 
 
@@ -206,9 +215,9 @@ def time_series(bench: Bench, built: Built, method: Method) -> tuple[Timing, str
 def time_graph(bench: Bench, built: Built, method: Method) -> Timing:
     """Time the replay of a graph, then poison all its outputs, replay and check each."""
     planned = bench.clock.plan(method, built.set_bytes, built.call_ns)
-    sets = bench.prepare(built.op, built.job.workload, planned.sets)
+    sets = bench.prepare(built.op, built.job.mode, built.job.workload, planned.sets)
     with bench.channel.spent("time"):
-        thunks = [built.thunk, *(built.implementation.build(inputs) for inputs in sets[1:])]
+        thunks = [built.thunk, *(built.builder(inputs) for inputs in sets[1:])]
         timing, graph, outputs = bench.clock.graph(method, thunks, planned)
     correctness.poison(outputs)
     graph.replay()
@@ -220,8 +229,10 @@ def time_graph(bench: Bench, built: Built, method: Method) -> Timing:
 def recheck(bench: Bench, built: Built, outputs: list[Outputs], count: int) -> None:
     """Judge every output after timing; RefusedError when one is wrong."""
     with bench.channel.spent("check"):
-        truths = bench.truth(built.op, count)
-        verdict = correctness.judge_all(outputs, truths, built.op, built.job.workload.dtype)
+        job = built.job
+        truths = bench.truth(built.op, job.mode, count)
+        bounds = built.op.bounds(job.mode, job.workload.dtype)
+        verdict = correctness.judge_all(outputs, truths, bounds)
     if not verdict.right:
         reason = f"after timing: {verdict.reason}"
         raise RefusedError(correctness.Verdict(reason, verdict.errors))

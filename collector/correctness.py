@@ -11,7 +11,7 @@ import torch
 
 from collector.record import Correctness
 from kernels.numerics import Errors, compare
-from kernels.spec import Op, Tolerance
+from kernels.spec import Mode, Op, Tolerance
 
 if TYPE_CHECKING:
     from kernels.spec import Inputs, Outputs, Thunk
@@ -59,7 +59,9 @@ def poisoned() -> Iterator[None]:
         torch.utils.deterministic.fill_uninitialized_memory = filled
 
 
-def gate(op: Op, dtype: str, thunk: Thunk, inputs: Inputs, poison: bool) -> tuple[Verdict, Outputs]:
+def gate(
+    op: Op, mode: Mode, dtype: str, thunk: Thunk, inputs: Inputs, poison: bool
+) -> tuple[Verdict, Outputs]:
     """Run a thunk once and judge it; returns the verdict and its outputs.
 
     A compiled function is not poisoned here: changing the allocator's mode would recompile it. Its
@@ -71,8 +73,7 @@ def gate(op: Op, dtype: str, thunk: Thunk, inputs: Inputs, poison: bool) -> tupl
             outputs = thunk()
     else:
         outputs = thunk()
-    truth = op.oracle(saved)
-    verdict = judge(outputs, truth, op.tolerance[dtype])
+    verdict = judge(outputs, op.truth(mode, saved), op.bounds(mode, dtype))
     for name, tensor in inputs.items():
         if not same(tensor, saved[name]):
             return Verdict(f"input {name!r} was changed by the call", verdict.errors), outputs
@@ -96,11 +97,13 @@ def judge(outputs: Outputs, truth: Outputs, tolerance: Tolerance) -> Verdict:
     return Verdict(None, errors)
 
 
-def judge_all(outputs: Sequence[Outputs], truths: Sequence[Outputs], op: Op, dtype: str) -> Verdict:
+def judge_all(
+    outputs: Sequence[Outputs], truths: Sequence[Outputs], tolerance: Tolerance
+) -> Verdict:
     """Judge the outputs of every set; small ones together, to need few launches."""
     worst = Verdict(None, None)
     for made, true in batches(outputs, truths):
-        verdict = judge(made, true, op.tolerance[dtype])
+        verdict = judge(made, true, tolerance)
         if not verdict.right:
             return verdict
         if worst.errors is None or ratio(verdict) > ratio(worst):

@@ -18,7 +18,7 @@ from torch._subclasses import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from kernels.spec import Implementation, Op, Workload
+from kernels.spec import Implementation, Mode, Op, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ def op_launches(op: Op) -> Iterator[Launch]:
         if implementation.kind == "triton" and not missing(implementation):
             for workload in op.workloads:
                 if implementation.unsupported(workload) is None:
-                    yield from call_launches(op, implementation, workload)
+                    for mode in op.modes(workload):
+                        yield from call_launches(op, implementation, mode, workload)
 
 
 def missing(implementation: Implementation) -> list[str]:
@@ -102,9 +103,14 @@ def missing(implementation: Implementation) -> list[str]:
     return [name for name in implementation.packages if importlib.util.find_spec(name) is None]
 
 
-def call_launches(op: Op, implementation: Implementation, workload: Workload) -> list[Launch]:
-    """Return the launches of one call, in order."""
+def call_launches(
+    op: Op, implementation: Implementation, mode: Mode, workload: Workload
+) -> list[Launch]:
+    """Return the launches of one call in a mode, in order; none where it lacks the mode."""
     made: list[Launch] = []
+    builder = implementation.builder(mode)
+    if builder is None:
+        return made
 
     def written_down(function: Any, *arguments: Any, **given: Any) -> None:
         options = {k: v for k, v in given.items() if k not in ("grid", "warmup")}
@@ -113,7 +119,7 @@ def call_launches(op: Op, implementation: Implementation, workload: Workload) ->
         made.append(Launch(op.name, implementation.name, workload.key, function, plain, named))
 
     with patch.object(JITFunction, "run", written_down), FakeTensorMode():
-        implementation.build(op.make_inputs(workload, torch.Generator(), "cuda"))()
+        builder(op.draw(mode, workload, torch.Generator(), "cuda"))()
     return made
 
 

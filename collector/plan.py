@@ -34,6 +34,7 @@ class CollectOptions:
     implementations: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
     timers: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     replicates: int = 1
@@ -95,8 +96,9 @@ def op_jobs(op: Op, options: CollectOptions, device: str) -> Iterable[Job]:
             check = device == "cpu" and implementation.kind in ("triton", "library")
             series = chosen_series(options, device)
             if series and fits(workload, options, "smoke" if check else device):
-                for mode in op.modes:
-                    yield Job(op.name, implementation.name, mode, workload, series, check)
+                for mode in op.modes(workload):
+                    if wanted(mode, options.modes) and implementation.builder(mode):
+                        yield Job(op.name, implementation.name, mode, workload, series, check)
 
 
 def fits(workload: Workload, options: CollectOptions, where: str) -> bool:
@@ -152,6 +154,7 @@ def check_options(ops: Mapping[str, Op], options: CollectOptions) -> None:
             sorted({i.name for op in chosen for i in op.implementations}),
         ),
         "dtype": (options.dtypes, sorted({w.dtype for op in chosen for w in op.workloads})),
+        "mode": (options.modes, list(get_args(Mode))),
         "timer": (options.timers, list(get_args(Timer))),
         "cache": (options.caches, list(get_args(Cache))),
     }
@@ -201,7 +204,9 @@ def rotate(row: list[Job], by: int) -> list[Job]:
 def cost_of(op: Op, implementation: Implementation, job: Job) -> dict[str, object]:
     """Return the cost of a job with what is modelled of this implementation."""
     cost = op.cost(job.workload, job.mode)
-    traffic, launches = implementation.traffic_bytes, implementation.launches
+    forward = job.mode == "forward"
+    traffic = implementation.traffic_bytes if forward else None
+    launches = implementation.launches if forward else None
     return {
         "flops": cost.flops,
         "minimal_bytes": cost.minimal_bytes,

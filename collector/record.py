@@ -326,6 +326,9 @@ class Measurement(Strict):
     `cost`."""
     peak_memory_bytes: Count | None = None
     """Peak device memory of one call beyond its inputs; null as for `cost`, or not measured."""
+    graph_nodes: Count | None = None
+    """Kernels, copies and fills that one call starts, counted in a CUDA graph of it; null as for
+    `cost`, or not counted."""
     compile_seconds: Annotated[float, Field(ge=0)] | None = None
     """Seconds of the first call, compilation included; null as for `cost`."""
     flags: list[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import statistics
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from kernels.spec import Outputs, Thunk
 
 Stop = Literal["settled", "budget", "limit"]
+# CU_GRAPH_NODE_TYPE_KERNEL, _MEMCPY and _MEMSET.
+KERNEL_COPY_FILL = (0, 1, 2)
 
 
 class Watch(Protocol):
@@ -233,13 +236,22 @@ class Clock:
         graph = torch.cuda.CUDAGraph()
         gc.disable()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=capture_stream()):
                 for call in range(calls):
                     outputs[call % len(thunks)] = None
                     outputs[call % len(thunks)] = thunks[call % len(thunks)]()
         finally:
             gc.enable()
         return graph, outputs
+
+    def graph_nodes(self, thunk: Thunk) -> int | None:
+        """Return how many kernels, copies and fills one call starts; None on a CPU."""
+        if not self.cuda:
+            return None
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(graph, stream=capture_stream()):
+            thunk()
+        return working_nodes(graph.raw_cuda_graph())
 
     def graph(
         self, method: Method, thunks: Sequence[Thunk], plan: Rotation
@@ -318,6 +330,25 @@ class Clock:
             buffer = torch.ones(3 * self.l2_bytes // 4, device="cuda")
             self._flush = buffer, torch.empty((), device="cuda")
         torch.sum(self._flush[0], dim=0, out=self._flush[1])
+
+
+def capture_stream() -> torch.cuda.Stream | None:
+    """Return the stream in use, or None, for one of torch's own, where that is the default one."""
+    stream = torch.cuda.current_stream()
+    return None if stream == torch.cuda.default_stream() else stream
+
+
+def working_nodes(graph: int) -> int:
+    """Count the kernels, copies and fills of a captured graph, given as its CUgraph handle."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    handle, count = ctypes.c_void_p(graph), ctypes.c_size_t()
+    cuda.cuGraphGetNodes(handle, None, ctypes.byref(count))
+    nodes = (ctypes.c_void_p * count.value)()
+    cuda.cuGraphGetNodes(handle, nodes, ctypes.byref(count))
+    kinds = [ctypes.c_int() for _ in nodes]
+    for node, kind in zip(nodes, kinds, strict=True):
+        cuda.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind))
+    return sum(kind.value in KERNEL_COPY_FILL for kind in kinds)
 
 
 def replays(sample_ns: float) -> int:

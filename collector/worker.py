@@ -150,6 +150,7 @@ def shared(built: Built, checked: str, telemetry: Telemetry | None) -> dict[str,
         "codegen": built.code,
         "telemetry": telemetry,
         "peak_memory_bytes": built.peak_memory_bytes,
+        "graph_nodes": built.graph_nodes,
         "compile_seconds": built.compile_seconds,
     }
 
@@ -302,6 +303,9 @@ def work(task: dict[str, Any], channel: Channel) -> None:
     bench = Bench(
         channel, Clock(where, task["l2_bytes"], watcher), watcher, where, task["replicate"]
     )
+    if where == "cuda":
+        # Gradients are computed on the stream of their forward pass, which a capture needs to see.
+        torch.cuda.set_stream(torch.cuda.Stream())
     with channel.spent("warm"):
         settle_clocks(bench)
         spend_first_graphs(bench)

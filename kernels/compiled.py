@@ -19,9 +19,12 @@ R = TypeVar("R")
 def compiled(function: Callable[P, R], inputs: Inputs, *constants: int) -> Callable[P, R]:
     """Return a function compiled at its first call, for inputs and constants like these alone.
 
-    Sets of inputs that agree in shape, stride, dtype and device share it.
+    Sets of inputs that agree in shape, stride, dtype, device and need of a gradient share it.
     """
-    layout = [(n, t.shape, t.stride(), t.dtype, t.device) for n, t in sorted(inputs.items())]
+    layout = [
+        (n, t.shape, t.stride(), t.dtype, t.device, t.requires_grad)
+        for n, t in sorted(inputs.items())
+    ]
     return _compiled(function, (*layout, *constants))
 
 

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     Inputs: TypeAlias = Mapping[str, torch.Tensor]
     Outputs: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
     Thunk: TypeAlias = Callable[[], Outputs]
+    Builder: TypeAlias = Callable[[Inputs], Thunk]
 
 Mode = Literal["forward", "backward", "full"]
 Kind = Literal["eager", "compiled", "triton", "library"]
 Pipe = Literal["fp32", "fp16", "bf16", "tf32", "int8"]
-Tag = Literal["smoke", "default", "full", "edge", "cpu"]
+Tag = Literal["smoke", "default", "full", "edge", "cpu", "gradient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Workload:
     """Sizes and dtype of one problem.
 
     Tags say where it is used: `smoke` in tests and in Triton's interpreter, `cpu` for timing on a
-    CPU, `default` and `full` for timing on a GPU, `edge` for correctness at awkward sizes only.
+    CPU, `default` and `full` for timing on a GPU, `edge` for correctness at awkward sizes only,
+    `gradient` beside one of these where the backward modes are checked and timed as well.
     """
 
     sizes: Mapping[str, int]
@@ -83,18 +85,39 @@ class Implementation:
     timed. `packages` are optional imports: where one is absent, the implementation is unavailable.
     `kernels` returns the Triton functions that it launches, for compiler evidence. `unsupported`
     returns why a workload cannot run, or None. `traffic_bytes` and `launches` model what this
-    implementation moves and starts, where that is known.
+    implementation moves and starts in forward mode, where that is known. `backward` and `full` are
+    builders of the other modes, where it has them: their thunks return the gradients, from what
+    the builder computed before (`backward`) or forward pass included (`full`).
     """
 
     name: str
     kind: Kind
-    build: Callable[[Inputs], Thunk]
+    build: Builder
     summary: str = ""
     packages: tuple[str, ...] = ()
     kernels: Callable[[], tuple[object, ...]] = tuple
     unsupported: Callable[[Workload], str | None] = lambda workload: None
     traffic_bytes: Callable[[Workload], int] | None = None
     launches: Callable[[Workload], int] | None = None
+    backward: Builder | None = None
+    full: Builder | None = None
+
+    def builder(self, mode: Mode) -> Builder | None:
+        """Return what builds a mode, or None where this implementation lacks it."""
+        return {"forward": self.build, "backward": self.backward, "full": self.full}[mode]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """How the gradients of an op are asked for and judged.
+
+    `make_inputs` draws the gradients of the outputs; they join the op's own inputs. `oracle`
+    computes the gradients in float64, in the order in which thunks return them.
+    """
+
+    make_inputs: Callable[[Workload, torch.Generator, str], Inputs]
+    oracle: Callable[[Inputs], Outputs]
+    tolerance: Mapping[str, Tolerance]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +135,9 @@ class Op:
 
     `axis` is the size that curves run along. `inputs` names the input distribution in words; it is
     part of the identity of a workload. `make_inputs(workload, generator, device)` draws one set.
-    `oracle` computes the truth in float64 from the same rounded inputs. `regions` names the ops
-    that a pipeline consists of. `marks` are sizes along the axis that users care for.
+    `oracle` computes the truth in float64 from the same rounded inputs; `gradient` is the same for
+    the modes backward and full. `regions` names the ops that a pipeline consists of. `marks` are
+    sizes along the axis that users care for.
     """
 
     name: str
@@ -129,7 +153,7 @@ class Op:
     oracle: Callable[[Inputs], Outputs]
     tolerance: Mapping[str, Tolerance]
     cost: Callable[[Workload, Mode], Cost]
-    modes: tuple[Mode, ...] = ("forward",)
+    gradient: Gradient | None = None
     regions: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     params: Mapping[str, float] = field(default_factory=dict)
@@ -140,6 +164,33 @@ class Op:
             if implementation.name == name:
                 return implementation
         raise KeyError(name)
+
+    def modes(self, workload: Workload) -> tuple[Mode, ...]:
+        """Return the modes that a workload is measured in."""
+        if self.gradient is None or "gradient" not in workload.tags:
+            return ("forward",)
+        return ("forward", "backward", "full")
+
+    def draw(
+        self, mode: Mode, workload: Workload, generator: torch.Generator, device: str
+    ) -> Inputs:
+        """Draw one set of inputs for a mode."""
+        inputs = self.make_inputs(workload, generator, device)
+        if mode == "forward" or self.gradient is None:
+            return inputs
+        return {**inputs, **self.gradient.make_inputs(workload, generator, device)}
+
+    def truth(self, mode: Mode, inputs: Inputs) -> Outputs:
+        """Compute what a thunk of that mode should return, in float64."""
+        if mode == "forward" or self.gradient is None:
+            return self.oracle(inputs)
+        return self.gradient.oracle(inputs)
+
+    def bounds(self, mode: Mode, dtype: str) -> Tolerance:
+        """Return the bounds of a mode and dtype."""
+        if mode == "forward" or self.gradient is None:
+            return self.tolerance[dtype]
+        return self.gradient.tolerance[dtype]
 
     def select(self, *tags: str) -> tuple[Workload, ...]:
         """Return the workloads that carry at least one of the tags."""

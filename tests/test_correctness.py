@@ -10,7 +10,7 @@ from collector.correctness import gate, judge, judge_all, poison, poisoned
 from kernels.spec import Tolerance
 
 TIGHT = Tolerance(absolute=1e-6, relative=1e-6, norm=1e-6)
-OP = SimpleNamespace(oracle=lambda i: i["x"].double() * 2, tolerance={"float32": TIGHT})
+OP = SimpleNamespace(truth=lambda mode, i: i["x"].double() * 2, bounds=lambda mode, dtype: TIGHT)
 
 
 def inputs():
@@ -19,7 +19,7 @@ def inputs():
 
 def test_a_right_result_passes_the_gate_with_its_error():
     x = inputs()
-    verdict, outputs = gate(OP, "float32", lambda: x["x"] * 2, x, poison=True)
+    verdict, outputs = gate(OP, "forward", "float32", lambda: x["x"] * 2, x, poison=True)
     assert verdict.right
     assert verdict.record("before").bound_ratio == 0
     assert torch.equal(outputs, x["x"] * 2)
@@ -33,7 +33,7 @@ def test_an_element_that_is_never_written_is_seen():
         out[:4] = x["x"][:4] * 2
         return out
 
-    assert not gate(OP, "float32", half, x, poison=True)[0].right
+    assert not gate(OP, "forward", "float32", half, x, poison=True)[0].right
 
 
 def test_a_call_that_changes_its_input_is_refused_even_when_its_result_is_right():
@@ -44,7 +44,7 @@ def test_a_call_that_changes_its_input_is_refused_even_when_its_result_is_right(
         x["x"][0] = 7
         return out
 
-    verdict, _ = gate(OP, "float32", mutating, x, poison=True)
+    verdict, _ = gate(OP, "forward", "float32", mutating, x, poison=True)
     assert "input 'x' was changed" in verdict.reason
 
 
@@ -75,9 +75,9 @@ def test_one_wrong_output_of_fifty_is_found_wherever_it_is(at, stacked_bytes, mo
     monkeypatch.setattr(correctness, "STACKED_BYTES", stacked_bytes)
     truths = [torch.full((4,), float(i + 1), dtype=torch.float64) for i in range(50)]
     outputs = [truth.float() for truth in truths]
-    assert judge_all(outputs, truths, OP, "float32").right
+    assert judge_all(outputs, truths, TIGHT).right
     outputs[at] = outputs[at] * 1.001
-    assert not judge_all(outputs, truths, OP, "float32").right
+    assert not judge_all(outputs, truths, TIGHT).right
 
 
 def test_poison_reaches_every_output_also_those_of_inference_mode():

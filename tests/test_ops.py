@@ -77,6 +77,31 @@ def test_result_is_within_its_bounds_and_inputs_stay(op, implementation, workloa
     assert all(torch.equal(inputs[name], tensor) for name, tensor in before.items())
 
 
+def gradient_cases():
+    for op, implementation in IMPLEMENTATIONS:
+        for mode in ("backward", "full"):
+            for workload in op.select("smoke", "edge"):
+                if (
+                    implementation.builder(mode)
+                    and mode in op.modes(workload)
+                    and runs_here(op, implementation, workload)
+                ):
+                    name = f"{op.name}-{implementation.name}-{mode}-{workload.key}"
+                    yield pytest.param(op, implementation, mode, workload, id=name)
+
+
+@pytest.mark.parametrize(("op", "implementation", "mode", "workload"), list(gradient_cases()))
+def test_gradient_is_within_its_bounds_and_inputs_stay(op, implementation, mode, workload):
+    inputs = op.draw(mode, workload, torch.Generator().manual_seed(0), "cpu")
+    before = {name: tensor.clone() for name, tensor in inputs.items()}
+    thunk = implementation.builder(mode)(inputs)
+    with poisoned_memory():
+        gradients = thunk()
+    errors = compare(gradients, op.truth(mode, before), op.bounds(mode, workload.dtype))
+    assert errors.bound_ratio <= 1
+    assert all(torch.equal(inputs[name], tensor) for name, tensor in before.items())
+
+
 @needs_compiler
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("op", "implementation"), implementations("compiled"))

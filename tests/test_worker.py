@@ -92,8 +92,8 @@ def test_sets_are_the_same_for_every_implementation_and_differ_from_one_another(
 
     op = load_op("rms_norm")
     workload = op.select("smoke")[0]
-    first = [t["x"].clone() for t in bench().prepare(op, workload, 3)]
-    again = bench().prepare(op, workload, 3)
+    first = [t["x"].clone() for t in bench().prepare(op, "forward", workload, 3)]
+    again = bench().prepare(op, "forward", workload, 3)
     assert all(torch.equal(a, b["x"]) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first[0], first[1])
 
