@@ -16,6 +16,9 @@ IMPLEMENTATIONS = [(op, i) for op in OPS.values() for i in op.implementations]
 # Interpreted, one program a matrix takes a tenth of a second: larger batches run on GPUs alone.
 MOST_INTERPRETED = {("sinkhorn", "triton-global"): 5, ("sinkhorn", "triton-registers"): 5}
 
+# Of these inputs only the rows that another input names are read.
+READ_IN_PART = {("paged_kv_gather", "cache")}
+
 
 @contextmanager
 def poisoned_memory():
@@ -160,7 +163,8 @@ def test_minimal_bytes_are_at_least_inputs_and_outputs(op):
     for workload in op.select("smoke", "edge"):
         inputs = drawn(op, workload)
         outputs = next(i for i in op.implementations if i.kind == "eager").build(inputs)()
-        tensors = [*(t for t in inputs.values() if t.dim()), *as_tuple(outputs)]
+        whole = [t for n, t in inputs.items() if t.dim() and (op.name, n) not in READ_IN_PART]
+        tensors = [*whole, *as_tuple(outputs)]
         assert op.cost(workload, "forward").minimal_bytes >= sum(t.nbytes for t in tensors)
 
 
