@@ -79,6 +79,18 @@ def test_weight_is_kept_and_rows_are_streamed_in_and_out(found):
     assert count(opcodes, "STG.E.EF.128") == count(opcodes, "STG") > 0
 
 
+@pytest.mark.parametrize(
+    ("rows", "hidden", "dtype"),
+    [(16384, 4096, "bfloat16"), (4, 1536, "bfloat16"), (4096, 16384, "bfloat16")],
+)
+def test_residual_rms_norm_reads_once_and_streams_in_and_out(found, rows, hidden, dtype):
+    _, opcodes = found("residual_rms_norm", "triton", f"rows={rows},hidden={hidden},{dtype}")
+    weights, rows_in = count(opcodes, "LDG.E.EL.128"), count(opcodes, "LDG.E.EF.128")
+    assert weights + rows_in == count(opcodes, "LDG")
+    assert rows_in == 2 * weights > 0
+    assert count(opcodes, "STG.E.EF.128") == count(opcodes, "STG") == rows_in
+
+
 def test_swiglu_streams_16_bytes_at_a_time_in_and_out(found):
     _, opcodes = found("swiglu", "triton", "rows=16384,hidden=8192,float16")
     # Twice, for full tiles and for the last one: a load of gate and of up, a store.

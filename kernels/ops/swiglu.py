@@ -83,7 +83,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     tiles = triton.cdiv(width, launch.block)
     _swiglu[(tiles if flat else rows * tiles,)](
         gate, up, out, 0 if flat else gate.stride(0), 0 if flat else up.stride(0), width, tiles,
-        FLAT=flat, BLOCK=launch.block, num_warps=launch.num_warps,
+        FLAT=flat, BLOCK=launch.block, num_warps=launch.num_warps, enable_fp_fusion=True,
     )  # fmt: skip
     return out
 
