@@ -3,23 +3,56 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from collector.__main__ import main
 from kernels.registry import op_names
 
 ROOT = Path(__file__).parent.parent
 FROZEN = ROOT / "tests" / "history" / "record.v1.jsonl"
 
 
-def cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+class Cli(Protocol):
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]: ...
+
+
+def as_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "collector", *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **environment},
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
         capture_output=True,
         text=True,
     )
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run the command line here: most of the time of a process of its own goes into imports."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(ROOT)
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        words = ["python -m collector", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(words, int(str(ended.value)), *capsys.readouterr())
+
+    return run
+
+
+def test_a_process_tells_and_ends_as_the_command_line_does_here(cli: Cli, tmp_path: Path) -> None:
+    for words in (["colect"], ["add", tmp_path / "nothing"], ["schema", "--help"]):
+        apart, here = as_process(*words), cli(*words)
+        assert (apart.returncode, apart.stdout, apart.stderr) == (
+            here.returncode,
+            here.stdout,
+            here.stderr,
+        )
 
 
 @pytest.mark.parametrize(
@@ -37,13 +70,15 @@ def cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
         ["codegen", "--json"],
     ],
 )
-def test_a_mistyped_command_line_never_looks_like_a_regression(arguments: list[str]) -> None:
+def test_a_mistyped_command_line_never_looks_like_a_regression(
+    cli: Cli, arguments: list[str]
+) -> None:
     done = cli(*arguments)
     assert done.returncode == 64
     assert "Usage:" in done.stderr and not done.stdout
 
 
-def test_an_unknown_name_lists_those_that_exist() -> None:
+def test_an_unknown_name_lists_those_that_exist(cli: Cli) -> None:
     done = cli("collect", "--op", "sinkhron")
     assert done.returncode == 64
     assert f"unknown op 'sinkhron'; there are: {', '.join(op_names())}" in done.stderr
@@ -53,7 +88,7 @@ def test_an_unknown_name_lists_those_that_exist() -> None:
 @pytest.mark.parametrize(
     "command", [[], ["collect"], ["codegen"], ["add"], ["validate"], ["schema"]]
 )
-def test_every_option_is_explained(command: list[str]) -> None:
+def test_every_option_is_explained(cli: Cli, command: list[str]) -> None:
     done = cli(*command, "--help")
     assert done.returncode == 0
     rows = [line.strip("│ ") for line in done.stdout.splitlines() if "--" in line]
@@ -87,7 +122,7 @@ def test_collect_without_torch_says_how_to_get_it() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_validate_tells_file_line_and_field(tmp_path: Path) -> None:
+def test_validate_tells_file_line_and_field(cli: Cli, tmp_path: Path) -> None:
     lines = FROZEN.read_text(encoding="utf-8").splitlines()
     lines[3] = json.dumps(json.loads(lines[3]) | {"replicate": -1})
     bad = tmp_path / "bad.jsonl"
@@ -98,26 +133,26 @@ def test_validate_tells_file_line_and_field(tmp_path: Path) -> None:
     assert done.stdout == "5 sound records, 1 problems\n"
 
 
-def test_an_empty_data_folder_is_fine_and_said(tmp_path: Path) -> None:
+def test_an_empty_data_folder_is_fine_and_said(cli: Cli, tmp_path: Path) -> None:
     done = cli("validate", tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("no runs yet")
 
 
 @pytest.mark.parametrize("command", ["add", "validate"])
-def test_a_missing_file_is_an_error_with_a_remedy(command: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_with_a_remedy(cli: Cli, command: str, tmp_path: Path) -> None:
     done = cli(command, tmp_path / "nothing.jsonl")
     assert done.returncode == 1
     assert "cannot read" in done.stderr and "check the path" in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     done = cli("add", FROZEN, "--output", tmp_path / "data")
     assert done.returncode == 1
     assert done.stderr.startswith("cannot write ") and "--output" in done.stderr
 
 
-def test_schema_check_writes_nothing_and_schema_does(tmp_path: Path) -> None:
+def test_schema_check_writes_nothing_and_schema_does(cli: Cli, tmp_path: Path) -> None:
     checked = cli("schema", "--check", "--output", tmp_path)
     assert checked.returncode == 1 and checked.stderr.count("make fix") == 2
     assert list(tmp_path.iterdir()) == []

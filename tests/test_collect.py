@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import importlib.util
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
 
+from collector import collect as collecting
+from collector import crew
 from collector.collect import repeatable
+from collector.plan import CollectOptions
 from collector.record import End, Measurement, Run, Sentinel, parse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +52,26 @@ def collect(project, output, *args):
     return subprocess.run(**command(project, output, *args), capture_output=True, timeout=240)
 
 
+@pytest.fixture(scope="module")
+def here(project):
+    """Collect in this process: torch is imported and the device is probed once for all of them."""
+    path = project / "kernels" / "ops" / "faulty.py"
+    spec = importlib.util.spec_from_file_location("faulty", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = crew.probe()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALMANAC_COMMIT", "c" * 40)
+        patch.setenv("COLUMNS", "200")
+        patch.setattr(collecting, "load_ops", lambda: {"faulty": module.OP})
+        patch.setattr(collecting, "probe", lambda: found)
+        # Workers are processes of the copy, as they are for its own command line.
+        patch.setattr(crew, "ROOT", project)
+        yield lambda output, **options: collecting.collect(
+            CollectOptions(output=output, **{"implementations": ("good",)} | options)
+        )
+
+
 def lines_of(output):
     (path,) = (output / "runs").rglob("*.jsonl")
     return [parse(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -54,7 +80,7 @@ def lines_of(output):
 @pytest.fixture(scope="module")
 def faulty(project, tmp_path_factory):
     output = tmp_path_factory.mktemp("faulty")
-    done = collect(project, output, "--timeout", "20")
+    done = collect(project, output, "--timeout", "10")
     records = lines_of(output)
     cases = {r.case.implementation: r for r in records if isinstance(r, Measurement)}
     return done, records, cases
@@ -73,7 +99,7 @@ def faulty(project, tmp_path_factory):
         ("out-of-memory", "oom", "memory"),
         ("segfault", "error", "SIGSEGV"),
         ("exits", "error", "exit code 3"),
-        ("hangs", "timeout", "no answer within 20 s"),
+        ("hangs", "timeout", "no answer within 10 s"),
         ("absent", "unavailable", "no_such is not installed"),
         ("too-big", "skipped", "64 is too big"),
     ],
@@ -113,14 +139,23 @@ def test_correctness_is_checked_before_and_after_timing(faulty):
     assert good.bound_ratio <= 1
 
 
-def test_replicates_are_fresh_processes_with_their_own_lines(project, tmp_path):
-    done = collect(project, tmp_path, "--implementation", "good", "--replicates", "2")
-    assert done.returncode == 0, done.stderr
+def test_replicates_are_fresh_processes_with_their_own_lines(here, tmp_path, monkeypatch):
+    workers, start = [], crew.Crew._start
+
+    def noted(*args):
+        workers.append(start(*args))
+        return workers[-1]
+
+    monkeypatch.setattr(crew.Crew, "_start", noted)
+    assert here(tmp_path, replicates=2) == 0
     records = [r for r in lines_of(tmp_path) if isinstance(r, Measurement)]
     assert [r.replicate for r in records] == [0, 1]
+    assert len({worker.pid for worker in workers}) == 2
 
 
-def test_a_killed_run_keeps_what_was_measured_and_goes_on_where_it_stopped(project, tmp_path):
+def test_a_killed_run_keeps_what_was_measured_and_goes_on_where_it_stopped(
+    project, here, tmp_path, capsys
+):
     args = ("--implementation", "good", "--implementation", "hangs", "--timeout", "60")
     process = subprocess.Popen(
         **command(project, tmp_path, *args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -130,9 +165,9 @@ def test_a_killed_run_keeps_what_was_measured_and_goes_on_where_it_stopped(proje
     process.wait()
     with path.open("a", encoding="utf-8") as stream:
         stream.write('{"kind":"measurement","ca')
-    resumed = collect(project, tmp_path, *args[:-1], "3", "--resume", str(path))
+    here(tmp_path, implementations=("good", "hangs"), timeout_s=3.0, resume=path)
     records = lines_of(tmp_path)
-    assert "cut off" in resumed.stderr
+    assert "cut off" in capsys.readouterr().err
     assert [r.status for r in records if isinstance(r, Measurement)] == ["passed", "timeout"]
     assert isinstance(records[-1], End)
 
@@ -162,35 +197,41 @@ def _wait_for(output, text):
     raise AssertionError(f"{text} did not appear")
 
 
-def test_a_budget_ends_a_run_between_jobs(project, tmp_path):
-    done = collect(project, tmp_path, "--implementation", "good", "--budget", "0.01")
-    assert lines_of(tmp_path)[-1].outcome == "budget"
-    assert "--resume" in done.stderr
+@pytest.fixture(scope="module")
+def stopped(here, tmp_path_factory):
+    """A run that its budget ended: its file, and what was told."""
+    output, told = tmp_path_factory.mktemp("stopped"), io.StringIO()
+    with redirect_stderr(told):
+        here(output, budget_s=0.01)
+    (path,) = (output / "runs").rglob("*.jsonl")
+    return path, told.getvalue()
 
 
-def test_a_run_of_another_commit_is_not_gone_on_with(project, tmp_path):
-    collect(project, tmp_path, "--implementation", "good", "--budget", "0.01")
-    (path,) = (tmp_path / "runs").rglob("*.jsonl")
+def test_a_budget_ends_a_run_between_jobs(stopped):
+    path, told = stopped
+    assert parse(path.read_text(encoding="utf-8").splitlines()[-1]).outcome == "budget"
+    assert "--resume" in told
+
+
+def test_a_run_of_another_commit_is_not_gone_on_with(stopped, here, capsys):
+    path, _ = stopped
     before = path.read_text()
-    done = collect(project, tmp_path, "--resume", str(path), "--commit", "d" * 40)
-    assert done.returncode == 3
-    assert "its source differs" in done.stderr
+    assert here(path.parent, resume=path, commit="d" * 40) == 3
+    assert "its source differs" in capsys.readouterr().err
     assert path.read_text() == before
 
 
-def test_an_unknown_op_is_a_bad_command_line(project, tmp_path):
-    done = collect(project, tmp_path, "--op", "sinkhron")
-    assert done.returncode == 64
-    assert "unknown op 'sinkhron'; there are: faulty" in done.stderr
+def test_an_unknown_op_is_a_bad_command_line(here, tmp_path, capsys):
+    assert here(tmp_path, ops=("sinkhron",)) == 64
+    assert "unknown op 'sinkhron'; there are: faulty" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_with_its_path(project, tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error_with_its_path(here, tmp_path, capsys):
     target = tmp_path / "file"
     target.write_text("in the way")
-    done = collect(project, target, "--implementation", "good")
-    assert done.returncode == 1
-    assert str(target) in done.stderr
+    assert here(target) == 1
+    assert str(target) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
