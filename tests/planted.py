@@ -1,4 +1,4 @@
-"""A folder with one op, whose kernel can be given another name or block size."""
+"""A folder with small ops, whose kernels can be given another name, width or block size."""
 
 import shutil
 from pathlib import Path
@@ -32,11 +32,11 @@ def build(inputs):
 
 
 def make_inputs(workload, generator, device):
-    return {{"x": torch.randn((workload["rows"], {block}), generator=generator, device=device)}}
+    return {{"x": torch.randn((workload["rows"], {width}), generator=generator, device=device)}}
 
 
 OP = Op(
-    name="planted", title="Planted", summary="", formula="", axis="rows", inputs="",
+    name="{op}", title="Planted", summary="", formula="", axis="rows", inputs="",
     workloads=tuple(Workload({{"rows": n}}, "float32", frozenset({{"smoke"}})) for n in (1, 16)),
     make_inputs=make_inputs,
     implementations=(Implementation(name="triton", kind="triton", build=build),),
@@ -48,12 +48,15 @@ OP = Op(
 """
 
 
-def plant(folder: Path, name: str = "_scale", block: int = 512) -> Path:
-    """Write the folder; return it."""
-    ops = folder / "kernels" / "ops"
-    ops.mkdir(parents=True)
+def plant(folder: Path, **ops: dict[str, str]) -> Path:
+    """Write a folder with these ops, by default one; return it."""
+    made = folder / "kernels" / "ops"
+    made.mkdir(parents=True)
     for module in ("__init__", "spec", "registry"):
-        shutil.copy(ROOT / "kernels" / f"{module}.py", ops.parent)
-    shutil.copy(ROOT / "kernels" / "ops" / "__init__.py", ops)
-    (ops / "planted.py").write_text(OP.format(name=name, block=block), encoding="utf-8")
+        shutil.copy(ROOT / "kernels" / f"{module}.py", made.parent)
+    shutil.copy(ROOT / "kernels" / "ops" / "__init__.py", made)
+    for op, changes in (ops or {"planted": {}}).items():
+        kernel = {"name": "_scale", "width": "512"} | changes
+        kernel = {"block": kernel["width"]} | kernel
+        (made / f"{op}.py").write_text(OP.format(op=op, **kernel), encoding="utf-8")
     return folder

@@ -19,23 +19,57 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 pytestmark = pytest.mark.skipif(
     not (TOOLS / "cuobjdump").exists(), reason="this Triton brings no CUDA tools"
 )
+TARGETS = ("sm_90", "gfx942", "sm_37")
 SOURCE = Source(commit="a" * 40, dirty=False, parents=[])
 
 
-def built(tree: Path, *targets: str) -> Compiled:
+def built(tree: Path, *targets: str, ops: tuple[str, ...] = ()) -> Compiled:
     cache = tree / "cache"
-    return compile_tree(tree, SOURCE, (), targets or ("sm_90",), lambda told: None, cache)
+    return compile_tree(tree, SOURCE, ops, targets, lambda told: None, cache)
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return built(plant(tmp_path_factory.mktemp("sound")), "sm_90", "gfx942", "sm_37")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """All kernels of these tests: most of the time goes into starting what compiles them."""
+    ops = {
+        "planted": {},
+        "renamed": {"name": "_quite_another_name"},
+        # 512 values a thread, where a thread has 255 registers.
+        "spilling": {"width": "16384"},
+        "broken": {"block": "(500 + 12 * (x.shape[0] > 1))"},
+    }
+    return built(plant(tmp_path_factory.mktemp("made"), **ops), *TARGETS)
+
+
+def alone(made: Compiled, op: str, *targets: str) -> Compiled:
+    """Return what was compiled for an op as if no other were there, by the name of the first."""
+    chosen = targets or tuple(made.file.toolchain.targets)
+    lines = tuple(
+        line.model_copy(update={"op": "planted"})
+        for line in made.file.lines
+        if line.op == op and line.target in chosen
+    )
+    head = made.file.toolchain.model_copy(update={"ops": ["planted"], "targets": list(chosen)})
+    hashes = {line.code.sass_hash for line in lines if line.code}
+    texts = {key: text for key, text in made.texts.items() if key in hashes}
+    return Compiled(CodeFile(head, lines), texts)
 
 
 @pytest.fixture(scope="module")
-def spilling(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    # 512 values a thread, where a thread has 255 registers.
-    return built(plant(tmp_path_factory.mktemp("spilling"), block=16384))
+def sound(made: Compiled) -> Compiled:
+    return alone(made, "planted")
+
+
+@pytest.fixture(scope="module")
+def spilling(made: Compiled) -> Compiled:
+    return alone(made, "spilling", "sm_90")
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
+    """Return the sound kernel compiled once more, from another folder and in two parts."""
+    tree = plant(tmp_path_factory.mktemp("again"))
+    return [built(tree, "gfx942"), built(tree, "sm_90", "sm_37")]
 
 
 def saved(made: Compiled, data: Path) -> Path:
@@ -82,17 +116,17 @@ def test_a_target_that_the_toolchain_lacks_is_said_and_skipped(sound: Compiled) 
     assert sound.file.toolchain.unsupported["sm_37"]
 
 
-def test_equal_input_gives_equal_bytes(sound: Compiled, tmp_path: Path) -> None:
-    again = built(plant(tmp_path / "again"), "sm_90", "gfx942", "sm_37")
-    assert code_files.content(again.file) == code_files.content(sound.file)
-    assert again.texts == sound.texts
+def test_equal_input_gives_equal_bytes(sound: Compiled, again: list[Compiled]) -> None:
+    first, second = again
+    file = code_files.ordered(sound.file.toolchain, [*first.file.lines, *second.file.lines])
+    assert code_files.content(file) == code_files.content(sound.file)
+    assert first.texts | second.texts == sound.texts
 
 
-def test_a_renamed_kernel_with_equal_code_is_no_difference(sound: Compiled, tmp_path: Path) -> None:
-    renamed = built(plant(tmp_path / "renamed", name="_quite_another_name"))
-    old = [line for line in sound.file.lines if line.target == "sm_90"]
-    assert {line.kernel for line in renamed.file.lines} == {"_quite_another_name"}
-    assert differences(old, renamed.file.lines) == []
+def test_a_renamed_kernel_with_equal_code_is_no_difference(made: Compiled, sound: Compiled) -> None:
+    renamed = alone(made, "renamed").file.lines
+    assert {line.kernel for line in renamed} == {"_quite_another_name"}
+    assert differences(sound.file.lines, renamed) == []
 
 
 def test_a_block_size_that_spills_is_caught(
@@ -127,19 +161,16 @@ def test_without_a_record_in_common_nothing_is_comparable(
 
 
 def test_a_part_that_is_compiled_later_joins_the_file_of_its_commit(
-    sound: Compiled, tmp_path: Path
+    sound: Compiled, again: list[Compiled], tmp_path: Path
 ) -> None:
-    tree = plant(tmp_path / "tree")
-    path = saved(built(tree, "gfx942"), tmp_path)
-    assert saved(built(tree, "sm_90", "sm_37"), tmp_path) == path
-    assert path.read_bytes() == code_files.content(sound.file)
+    first, second = (saved(part, tmp_path) for part in again)
+    assert first == second
+    assert first.read_bytes() == code_files.content(sound.file)
 
 
-def test_a_kernel_that_breaks_the_compiler_takes_only_itself_along(tmp_path: Path) -> None:
-    tree = plant(tmp_path)
-    op = tree / "kernels" / "ops" / "planted.py"
-    op.write_text(op.read_text().replace("BLOCK=512", "BLOCK=500 + 12 * (x.shape[0] > 1)"))
-    bad, good = built(tree).file.lines
+def test_a_kernel_that_breaks_the_compiler_takes_only_itself_along(made: Compiled) -> None:
+    lines = [line for line in made.file.lines if line.target == "sm_90" and line.op == "broken"]
+    bad, good = sorted(lines, key=lambda line: line.code is not None)
     assert bad.code is None and bad.reason and "power of 2" in bad.reason
     assert good.code is not None and good.used_by[0].workloads == ["rows=16,float32"]
 
@@ -148,7 +179,7 @@ def test_an_op_that_does_not_import_is_an_error_with_its_reason(tmp_path: Path) 
     tree = plant(tmp_path)
     (tree / "kernels" / "ops" / "planted.py").write_text("import no_such_module")
     with pytest.raises(CompileError, match="no_such_module"):
-        built(tree)
+        built(tree, "sm_90")
 
 
 def test_each_fault_of_a_file_has_its_place(sound: Compiled, tmp_path: Path) -> None:
