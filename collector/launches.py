@@ -31,6 +31,11 @@ class Launch:
     function: Any
     arguments: tuple[Any, ...]
     options: dict[str, Any]
+    least_sm: int = 0
+
+    def runs_on(self, target: GPUTarget) -> bool:
+        """Tell whether a target is new enough."""
+        return not self.least_sm or (target.backend == "cuda" and target.arch >= self.least_sm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,8 @@ def call_launches(
         options = {k: v for k, v in given.items() if k not in ("grid", "warmup")}
         plain = tuple(map(stand_in, arguments))
         named = {name: stand_in(value) for name, value in options.items()}
-        made.append(Launch(op.name, implementation.name, workload.key, function, plain, named))
+        names = op.name, implementation.name, workload.key
+        made.append(Launch(*names, function, plain, named, implementation.least_sm))
 
     with patch.object(JITFunction, "run", written_down), FakeTensorMode():
         builder(op.draw(mode, workload, torch.Generator(), "cuda"))()
@@ -131,10 +137,12 @@ def stand_in(value: Any) -> Any:
 
 
 def forms(launches: Iterable[Launch], target: GPUTarget) -> list[Form]:
-    """Return the distinct forms that are compiled for these launches, in order of first use."""
+    """Return the distinct forms that these launches need on a target, in order of first use."""
     use(target)
     found: dict[str, Form] = {}
     for launch in launches:
+        if not launch.runs_on(target):
+            continue
         *_, binder = launch.function.device_caches[target]
         _, specialization, options = binder(*launch.arguments, **launch.options)
         form = Form(launch, tuple(specialization), dict(options))

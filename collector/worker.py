@@ -102,11 +102,21 @@ def impossible(bench: Bench, op: Op, job: plan.Job) -> tuple[Status, str] | None
         return "unavailable", f"package {', '.join(missing)} is not installed"
     if implementation.kind == "library" and bench.where == "cpu":
         return "unavailable", "needs a CUDA GPU"
+    if implementation.least_sm > compute_capability(bench):
+        return "unavailable", f"needs a GPU of compute capability {implementation.least_sm / 10}"
     if implementation.kind == "compiled" and not has_compiler():
         return "unavailable", "torch.compile needs a C++ compiler: install g++, or set CXX"
     if reason := implementation.unsupported(job.workload):
         return "skipped", reason
     return None
+
+
+def compute_capability(bench: Bench) -> int:
+    """Return the compute capability times ten; 0 on a CPU."""
+    if bench.where != "cuda":
+        return 0
+    major, minor = torch.cuda.get_device_capability()
+    return int(major * 10 + minor)
 
 
 def installed(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 import torch
 
@@ -14,23 +14,29 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Options: TypeAlias = tuple[tuple[str, int], ...]
 
 
-def compiled(function: Callable[P, R], inputs: Inputs, *constants: int) -> Callable[P, R]:
+def compiled(
+    function: Callable[P, R], inputs: Inputs, *constants: int, options: Options = ()
+) -> Callable[P, R]:
     """Return a function compiled at its first call, for inputs and constants like these alone.
 
     Sets of inputs that agree in shape, stride, dtype, device and need of a gradient share it.
+    `options` are Inductor's, as pairs.
     """
     layout = [
         (n, t.shape, t.stride(), t.dtype, t.device, t.requires_grad)
         for n, t in sorted(inputs.items())
     ]
-    return _compiled(function, (*layout, *constants))
+    return _compiled(function, (*layout, *constants), options)
 
 
 @cache
-def _compiled(function: Callable[P, R], alike: tuple[object, ...]) -> Callable[P, R]:
-    return torch.compile(unseen(function), dynamic=False, fullgraph=True)
+def _compiled(
+    function: Callable[P, R], alike: tuple[object, ...], options: Options
+) -> Callable[P, R]:
+    return torch.compile(unseen(function), dynamic=False, fullgraph=True, options=dict(options))
 
 
 def unseen(function: Callable[P, R]) -> Callable[P, R]:

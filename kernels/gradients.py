@@ -1,4 +1,4 @@
-"""Backward passes by autograd: what an implementation without a kernel of its own is measured by."""
+"""Backward passes by autograd, for implementations without a kernel of their own."""
 
 from __future__ import annotations
 

@@ -82,7 +82,8 @@ class Implementation:
     """One way to compute an op.
 
     `build` gets the inputs and returns a thunk; what happens before the thunk is called is not
-    timed. `packages` are optional imports: where one is absent, the implementation is unavailable.
+    timed. `packages` are optional imports: where one is absent, the implementation is unavailable,
+    as on a GPU below `least_sm`, a compute capability times ten.
     `kernels` returns the Triton functions that it launches, for compiler evidence. `unsupported`
     returns why a workload cannot run, or None. `traffic_bytes` and `launches` model what this
     implementation moves and starts in forward mode, where that is known. `backward` and `full` are
@@ -95,6 +96,7 @@ class Implementation:
     build: Builder
     summary: str = ""
     packages: tuple[str, ...] = ()
+    least_sm: int = 0
     kernels: Callable[[], tuple[object, ...]] = tuple
     unsupported: Callable[[Workload], str | None] = lambda workload: None
     traffic_bytes: Callable[[Workload], int] | None = None

@@ -5,7 +5,7 @@ import torch
 
 from kernels.numerics import compare
 from kernels.ops.rms_norm import rms_norm
-from kernels.ops.sinkhorn import scale_packed, scale_registers, scale_scalars
+from kernels.sinkhorn.forward import scale_packed, scale_registers, scale_scalars
 from kernels.registry import load_ops
 
 pytestmark = pytest.mark.gpu

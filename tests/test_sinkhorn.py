@@ -5,16 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.ops.sinkhorn import (
+from kernels.ops.sinkhorn import OP
+from kernels.sinkhorn.forward import (
     EPS,
-    OP,
     packed_block,
-    reference,
     scale_global,
     scale_packed,
     scale_registers,
     scale_scalars,
 )
+from kernels.sinkhorn.problem import seed as reference
 from kernels.spec import Workload
 
 KERNELS = {
