@@ -107,7 +107,7 @@ class Line:
     x: tuple[float, ...]
     y: tuple[float, ...]
     dash: str = "solid"
-    label_at: Literal["start", "end", "below", "under", "middle"] = "end"
+    label_at: Literal["start", "end", "below", "beside", "middle"] = "end"
 
 
 @dataclass(frozen=True, slots=True)

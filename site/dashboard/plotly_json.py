@@ -12,10 +12,10 @@ Json = dict[str, Any]
 
 LABELS = {
     "end": (-1, "top left"),
-    "under": (-1, "bottom left"),
     "middle": (1, "top left"),
     "start": (0, "top right"),
     "below": (0, "bottom right"),
+    "beside": (1, "bottom right"),
 }
 LANE_SHARE = 0.045
 STATUS_SYMBOLS = {"skipped": "line-ew-open", "unavailable": "line-ew-open"}
@@ -125,8 +125,9 @@ def _line(line: Line) -> Json:
     texts[place] = escape(line.label)
     return {
         "type": "scatter",
-        "mode": "lines+text",
+        "mode": "lines+markers+text",
         "name": escape(line.label),
+        "marker": {"size": 4, "opacity": 0},
         "x": list(line.x),
         "y": list(line.y),
         "text": texts,

@@ -16,6 +16,7 @@ from dashboard.palette import Style
 
 DECADE = 10.0
 ROOM = 4.0
+BESIDE = 0.02  # of the width, from a path to the label next to it
 CAPTION = (
     "Intensity is flops over minimal bytes, both from the op's cost model; limits are measured "
     "on this device in the same run. Each path runs along {axis}, hollow at the smallest size."
@@ -160,21 +161,20 @@ def _special_limits(
             continue
         rate = point.cost.flops / point.cost.special_ops * ceilings.special_ops_per_s
         if rate / 1e12 < 100 * up:
-            ends = (max(x.low, across / 2), min(x.high, across * ROOM))
-            label = "special functions" if len(best) == 1 else f"special functions of {op}"
-            yield Line(label, ends, (rate / 1e12,) * 2, "dot", "under")
+            beside = across * (x.high / x.low) ** BESIDE
+            xs = (max(x.low, across / 2), beside, min(x.high, across * ROOM))
+            label = "special functions" if len(best) == 1 else f"special:\n{op}"
+            yield Line(label, xs, (rate / 1e12,) * 3, "dot", "beside")
 
 
 def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:
     """Cut slopes where they would leave the plot below."""
     for line in lines:
-        (x0, x1), (y0, y1) = line.x, line.y
+        (x0, *xs, x1), (y0, *ys, y1) = line.x, line.y
         if y1 <= y.low:
             continue
         if y0 < y.low:
             x0, y0 = x1 * y.low / y1, y.low
         if line.label_at == "middle":
-            xs, ys = (x0, math.sqrt(x0 * x1), x1), (y0, math.sqrt(y0 * y1), y1)
-            yield replace(line, x=xs, y=ys)
-        else:
-            yield replace(line, x=(x0, x1), y=(y0, y1))
+            xs, ys = [math.sqrt(x0 * x1)], [math.sqrt(y0 * y1)]
+        yield replace(line, x=(x0, *xs, x1), y=(y0, *ys, y1))

@@ -18,10 +18,10 @@ DASHES = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longd
 # Where the label of a line goes: at which of its points, anchored how, moved by how much.
 LABELS = {
     "end": (-1, "end", -4, -5),
-    "under": (-1, "end", -4, 14),
     "middle": (1, "end", -4, -5),
     "start": (0, "start", 4, -5),
     "below": (0, "start", 8, 16),
+    "beside": (1, "start", 4, 16),
 }
 SYMBOLS = {
     "circle": "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0",
