@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests import synthetic
-from tests.visiting import ROOT, Visitor, build, chromium, needs_chromium, page_kinds, serve
+from tests.visiting import Visitor, build, chromium, needs_chromium, page_kinds, serve
 
 pytestmark = [needs_chromium, pytest.mark.timeout(300)]
 MODES = {
@@ -55,6 +55,11 @@ def desktop(browser, address):
 
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+OUTSIDE = """[...document.querySelectorAll('.ka-svg')].filter(drawing => {
+    const [inner, outer] = [drawing, drawing.closest('.ka-plot')].map(
+        element => element.getBoundingClientRect());
+    return inner.height > outer.height || inner.width > outer.width;
+}).map(drawing => drawing.closest('figure').id)"""
 MARKS = "[...document.querySelectorAll('.ka-svg')].map(s => s.matches(':has(.ka-points)'))"
 
 
@@ -65,18 +70,6 @@ def test_every_kind_of_page_is_whole(visitor, site):
         assert visitor.see_charts() == [], path
         assert page.evaluate(OVERFLOW) <= 0, f"{path} is wider than the window"
         assert visitor.faults == [], path
-
-
-def test_committed_records_make_a_whole_site(browser, tmp_path):
-    site = build(ROOT / "data", tmp_path / "site")
-    ops = [f"kernels/{op.parent.name}/" for op in sorted((site / "kernels").glob("*/index.html"))]
-    with serve(site) as address:
-        made = Visitor(browser, address, **MODES["light"])
-        for path in ["", "kernels/", "health/", "data/", *ops]:
-            made.go(path)
-            assert made.see_charts() == [], path
-            assert made.faults == [], path
-        made.context.close()
 
 
 def test_theme_switch_redraws_charts_in_its_colours(desktop):
@@ -165,10 +158,78 @@ def test_chart_library_is_loaded_once_and_offers_no_upload(desktop):
     assert titles and not [t for t in titles if re.search("share|cloud|send", t or "", re.I)]
 
 
-def test_library_waits_until_a_chart_comes_near(desktop):
-    page = desktop.go("")
+LIBRARY = re.compile(r"/plotly[^/]*\.js$")
+ABOVE = {"viewport": {"width": 1280, "height": 120}}
+
+
+def seen(browser, address, saves_data=False):
+    """Return whether the library came and whether it ran before and after a chart came near."""
+    made = Visitor(browser, address, **ABOVE)
+    saving = f"Object.defineProperty(navigator.connection, 'saveData', {{value: {saves_data:d}}})"
+    made.page.add_init_script(saving)
+    came = []
+    made.page.on("requestfinished", lambda r: came.extend(LIBRARY.findall(r.url)))
+    page = made.go("kernels/sinkhorn/")
     page.wait_for_load_state("networkidle")
-    assert page.evaluate("typeof Plotly") == "undefined"
+    before = bool(came), page.evaluate("typeof Plotly") != "undefined"
+    assert made.see_charts() == []
+    made.context.close()
+    return before, len(came)
+
+
+def test_library_comes_early_and_once_but_runs_when_a_chart_comes_near(browser, address):
+    assert seen(browser, address) == ((True, False), 1)
+
+
+def test_library_waits_for_a_chart_where_the_reader_saves_data(browser, address):
+    assert seen(browser, address, saves_data=True) == ((False, False), 1)
+
+
+def test_page_without_charts_does_without_the_library(desktop):
+    asked = []
+    desktop.page.on("request", lambda request: asked.extend(LIBRARY.findall(request.url)))
+    desktop.go("").wait_for_load_state("networkidle")
+    assert asked == []
+
+
+def test_charts_are_drawn_one_after_the_other(desktop):
+    desktop.page.add_init_script("""
+        let library; window.most = 0; let busy = 0;
+        Object.defineProperty(window, 'Plotly', {get: () => library, set: (value) => {
+            library = value;
+            const react = value.react;
+            value.react = async (...all) => {
+                most = Math.max(most, ++busy);
+                try { return await react(...all); } finally { busy -= 1; }
+            };
+        }});
+    """)
+    page = desktop.go("kernels/sinkhorn/")
+    assert desktop.see_charts() == []
+    page.click("label[for=__palette_1]:visible")
+    page.wait_for_function("document.querySelectorAll('.ka-drawn').length > 3")
+    assert page.evaluate("most") == 1
+
+
+def test_static_charts_stay_where_the_library_does_not_come(desktop):
+    desktop.page.route(LIBRARY, lambda route: route.abort())
+    page = desktop.go("kernels/sinkhorn/")
+    page.wait_for_selector("[data-notice]:not([hidden])")
+    assert "static charts" in page.inner_text("[data-notice]")
+    assert page.is_visible("#speedup-chart .ka-static svg")
+    assert page.evaluate(OUTSIDE) == []
+
+
+def test_page_works_from_a_folder_without_a_server(browser, site):
+    made = Visitor(browser, f"{site.as_uri()}/", **MODES["light"])
+    page = made.go("kernels/sinkhorn/index.html")
+    assert made.see_charts() == []
+    page.select_option("select[name=b]", "torch")
+    page.wait_for_function(
+        "/^Time of torch over/.test(document.querySelector('#speedup-chart figcaption').innerText)"
+    )
+    assert made.faults == []
+    made.context.close()
 
 
 def test_page_scrolls_when_a_finger_starts_on_a_chart(browser, address):
@@ -198,6 +259,7 @@ def test_page_without_javascript_shows_all_static_charts(browser, address):
     page = made.go("kernels/sinkhorn/")
     charts = page.query_selector_all(".ka-static svg")
     assert len(charts) == 6 and all(chart.is_visible() for chart in charts)
+    assert page.evaluate(OUTSIDE) == []
     assert page.is_hidden("form.ka-controls")
     made.context.close()
 

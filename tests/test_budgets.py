@@ -1,11 +1,10 @@
-"""The site of the committed records against its budgets: bytes, seconds, markers, files."""
+"""The site of the committed records: whole, legible, and within its budgets."""
 
 import json
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -32,22 +31,28 @@ pytestmark = pytest.mark.timeout(300)
 FIRST_LOAD_BYTES = 120_000
 SITE_BYTES, FILE_BYTES = 50_000_000, 5_000_000
 MARKERS = 1000
-# Budgets hold on a desktop of today; machines for tests are slower, and other tests run beside.
-MARGIN = 2
+PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"}
 WINDOW = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"}
 SLOW = {"latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 750e3 / 8}
 PAINT_S = {"fast": 0.6, "slow": 1.5}
 CHART_S = {"fast": 2.0, "slow": 6.0}
+CHARTS = ("kernels/sinkhorn/", "roofline/")
+SLOW_PAGES = (*CHARTS, "", "regressions/")
+TRIES = 3  # what disturbs a time only makes it longer
 
 WATCH = """
-window.paint = 0; window.shift = 0;
+window.paint = 0; window.shift = 0; window.drawn = 0;
 new PerformanceObserver(list => { for (const e of list.getEntries()) paint = e.startTime; })
   .observe({type: 'largest-contentful-paint', buffered: true});
 new PerformanceObserver(list => { for (const e of list.getEntries()) shift += e.value; })
   .observe({type: 'layout-shift', buffered: true});
+new MutationObserver(() => {
+    if (!drawn && document.querySelector('.ka-drawn .ka-live .main-svg .trace')) {
+        drawn = performance.now();
+    }
+}).observe(document, {subtree: true, attributes: true, attributeFilter: ['class']});
 """
 SETTLED = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(paint), 100)))"
-DRAWN = "document.querySelector('.ka-drawn .ka-live .main-svg .trace') && performance.now()"
 
 
 @pytest.fixture(scope="module")
@@ -81,41 +86,46 @@ def first_visit(browser, address, speed="fast"):
     made.context.close()
 
 
-def within(budget_s, measure):
-    """Measure up to three times: what disturbs a time only makes it longer."""
-    return any(measure() <= MARGIN * crowd() * budget_s for _ in range(3))
-
-
 def crowd():
-    """Return how many processes share a core of this machine just now, at least one."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """Return how much busier this machine is than four processes a core, where budgets hold."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) / 4)
 
 
-def paint_s(browser, address, path, speed):
-    with first_visit(browser, address, speed) as made:
-        return made.go(path).evaluate(SETTLED) / 1000
+def times_s(page, path):
+    """Return when the largest content was painted and, on pages of charts, when the first lived."""
+    painted = page.evaluate(SETTLED)
+    if path not in CHARTS:
+        return painted / 1000, 0.0
+    return painted / 1000, page.wait_for_function("drawn").json_value() / 1000
 
 
-def chart_s(browser, address, path, speed):
-    with first_visit(browser, address, speed) as made:
-        made.page.goto(address + path, wait_until="commit")
-        made.page.locator(".ka-chart:has(.ka-live)").first.scroll_into_view_if_needed()
-        return made.page.wait_for_function(DRAWN).json_value() / 1000
+@dataclass(frozen=True)
+class Visit:
+    """What the first load of a page takes, and what went wrong."""
+
+    size_bytes: int
+    shift: float
+    seconds: tuple[float, float]
+    faults: list[str]
 
 
 @pytest.fixture(scope="module")
 def visits(browser, address, site):
-    """Visit every kind of page: the bytes of its first load, and how far things moved."""
-    made = {}
-    for path in page_kinds(site):
-        with first_visit(browser, address) as visitor:
-            asked = []
-            visitor.page.on("request", lambda request, asked=asked: asked.append(request.url))
-            visitor.go(path).wait_for_load_state("networkidle")
-            size = sum(map(bytes_of(site), set(asked)))
-            assert visitor.see_charts() == [], path
-            made[path] = size, visitor.page.evaluate("shift")
-    return made
+    """Visit every kind of page and every op once."""
+    ops = [f"kernels/{page.parent.name}/" for page in (site / "kernels").glob("*/index.html")]
+    paths = sorted({*page_kinds(site), *ops})
+    return {path: visit(browser, address, site, path) for path in paths}
+
+
+def visit(browser, address, site, path):
+    with first_visit(browser, address) as made:
+        asked = set()
+        made.page.on("request", lambda request: asked.add(request.url))
+        page = made.go(path)
+        seconds = times_s(page, path)
+        size = sum(map(bytes_of(site), asked))
+        missing = [f"not drawn: {name}" for name in made.see_charts()]
+        return Visit(size, page.evaluate("shift"), seconds, made.faults + missing)
 
 
 def bytes_of(site):
@@ -128,9 +138,31 @@ def bytes_of(site):
     return count
 
 
+def late(seconds, speed):
+    """Name the budgets that were not kept."""
+    pairs = zip(("paint", "chart"), seconds, (PAINT_S[speed], CHART_S[speed]), strict=True)
+    return [f"{name} {took:.2f} s" for name, took, most in pairs if took > crowd() * most]
+
+
+def still_late(browser, address, path, speed, tries=TRIES):
+    """Visit a page until each of its budgets was kept once; return what is left over."""
+    best = (float("inf"),) * 2
+    for _ in range(tries):
+        with first_visit(browser, address, speed) as made:
+            best = tuple(map(min, best, times_s(made.go(path), path)))
+        if not late(best, speed):
+            break
+    return late(best, speed)
+
+
+@needs_chromium
+def test_committed_records_make_a_whole_site(visits):
+    assert {path: made.faults for path, made in visits.items() if made.faults} == {}
+
+
 @needs_chromium
 def test_first_load_is_small(visits):
-    sizes = {path: size for path, (size, _) in visits.items()}
+    sizes = {path: made.size_bytes for path, made in visits.items()}
     assert min(sizes.values()) > 30_000
     assert max(sizes.values()) <= FIRST_LOAD_BYTES, sizes
 
@@ -138,25 +170,68 @@ def test_first_load_is_small(visits):
 @needs_chromium
 def test_nothing_moves_while_a_page_loads_and_its_charts_come_alive(visits):
     # To two digits, as browsers report it: the age of a run may move the words behind it.
-    assert {path: shift for path, (_, shift) in visits.items() if round(shift, 2)} == {}
+    assert {path: made.shift for path, made in visits.items() if round(made.shift, 2)} == {}
 
 
 @needs_chromium
-@pytest.mark.parametrize("speed", ["fast", "slow"])
-def test_largest_content_is_painted_at_once(browser, address, site, speed):
-    for path in page_kinds(site):
-        measure = partial(paint_s, browser, address, path, speed)
-        assert within(PAINT_S[speed], measure), path
+def test_content_and_first_chart_are_there_at_once(browser, address, visits):
+    slow = [path for path, made in visits.items() if late(made.seconds, "fast")]
+    again = {path: still_late(browser, address, path, "fast", TRIES - 1) for path in slow}
+    assert {path: told for path, told in again.items() if told} == {}
 
 
 @needs_chromium
-@pytest.mark.parametrize("speed", ["fast", "slow"])
-def test_first_chart_is_soon_alive(browser, address, site, speed):
-    if speed == "slow" and not any(site.glob("assets/plotly-basic*.js")):
+@pytest.mark.parametrize("path", SLOW_PAGES)
+def test_content_and_first_chart_are_soon_there_on_a_slow_phone(browser, address, site, path):
+    if path in CHARTS and not any(site.glob("assets/plotly-basic*.js")):
         pytest.skip("the budget is that of the small library, which `make site` gets from npm")
-    for path in ("kernels/sinkhorn/", "roofline/"):
-        measure = partial(chart_s, browser, address, path, speed)
-        assert within(CHART_S[speed], measure), path
+    assert still_late(browser, address, path, "slow") == []
+
+
+STRUCK = """(([labels, paths]) => {
+    const boxes = [...document.querySelectorAll(labels)].map(
+        label => [label.textContent, label.getBoundingClientRect()]);
+    const points = [...document.querySelectorAll(paths)].flatMap(path => {
+        const place = path.getScreenCTM();
+        return Array.from({length: 400}, (_, step) =>
+            path.getPointAtLength(path.getTotalLength() * step / 399).matrixTransform(place));
+    });
+    const inside = (box, {x, y}) =>
+        x > box.left && x < box.right && y > box.top && y < box.bottom;
+    return [boxes.length, points.length / 400,
+        boxes.filter(([_, box]) => points.some(p => inside(box, p))).map(([text]) => text)];
+})"""
+DRAWINGS = {
+    "static": (".ka-line text", ".ka-curve"),
+    "live": (".textpoint text", ".scatterlayer .trace:not(:has(.textpoint)) .js-line"),
+}
+
+
+@needs_chromium
+@pytest.mark.parametrize("window", [WINDOW, PHONE], ids=["desktop", "phone"])
+def test_no_path_of_the_roofline_runs_through_the_name_of_a_limit(browser, address, window):
+    made = Visitor(browser, address, **window)
+    page = made.go("roofline/")
+    assert made.see_charts() == []
+    for drawing, parts in DRAWINGS.items():
+        labels, paths, struck = page.evaluate(STRUCK, parts)
+        assert labels > 2 and paths > 1, drawing
+        assert struck == [], drawing
+    made.context.close()
+
+
+@needs_chromium
+def test_names_along_an_axis_stand_side_by_side_on_a_phone(browser, address):
+    made = Visitor(browser, address, **PHONE)
+    page = made.go("kernels/sinkhorn/")
+    made.see_charts()
+    ends = page.evaluate(
+        "[...document.querySelectorAll('#latency-chart .xtick text')]"
+        ".map(text => text.getBoundingClientRect()).flatMap(box => [box.left, box.right])"
+    )
+    assert len(ends) >= 6
+    assert ends == sorted(ends) and ends[-1] <= PHONE["viewport"]["width"]
+    made.context.close()
 
 
 def test_site_is_small_enough_for_any_host(site):

@@ -22,6 +22,12 @@
     return scripts.get(url);
   }
 
+  /** Wait until the page has nothing more urgent to do. */
+  const idle = () => new Promise((resolve) => {
+    if (window.requestIdleCallback) requestIdleCallback(resolve, { timeout: 300 });
+    else setTimeout(resolve, 50);
+  });
+
   const parse = (element) => (element ? JSON.parse(element.textContent) : null);
 
   // --- theme -----------------------------------------------------------------------------------
@@ -54,8 +60,10 @@
   function figureFor(figure, live, options) {
     const colours = theme();
     const { data, layout } = painted(figure, colours);
-    const axis = { gridcolor: colours.grid, linecolor: colours.grid, automargin: true };
-    layout.xaxis = { ...axis, ...layout.xaxis };
+    // Measuring labels is what a drawing costs most: only where their length is not known before.
+    const measured = { automargin: Boolean(options.linear), ticklabeloverflow: "allow" };
+    const axis = { gridcolor: colours.grid, linecolor: colours.grid, ...measured };
+    layout.xaxis = { ...axis, ...thinned(layout.xaxis, live.clientWidth), tickangle: 0 };
     layout.yaxis = { ...axis, ...layout.yaxis };
     if (options.linear) {
       const { tickvals, ticktext, range, ...rest } = layout.yaxis;
@@ -67,12 +75,28 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colours.text, family: colours.font, size: 12 },
-      margin: { l: 62, r: 14, t: 26, b: 46 },
+      margin: { l: leftMargin(layout.yaxis), r: 14, t: 26, b: 46 },
       dragmode: touch ? false : "zoom",
       hoverlabel: { align: "left", font: { family: colours.font, size: 12 } },
       height: live.parentElement.clientHeight,
     });
     return { data, layout };
+  }
+
+  const longest = (axis) => Math.max(0, ...(axis.ticktext || []).map((label) => label.length));
+
+  /** Name as many places of an axis as fit side by side. */
+  function thinned(axis, width) {
+    const { tickvals = [], ticktext = [] } = axis;
+    const step = Math.ceil((tickvals.length * 8 * (longest(axis) + 1)) / (width - 80));
+    if (!(step > 1)) return axis;
+    const kept = (_, place) => place % step === 0;
+    return { ...axis, tickvals: tickvals.filter(kept), ticktext: ticktext.filter(kept) };
+  }
+
+  /** Leave room for the longest label of the axis, its title and the space between. */
+  function leftMargin(axis) {
+    return Math.max(48, 34 + 7 * longest(axis));
   }
 
   const CONFIG = {
@@ -107,6 +131,7 @@
       this.form = root.querySelector("[data-controls]");
       this.notice = root.querySelector("[data-notice]");
       this.visible = new Set();
+      this.waiting = new Set();
       this.watch();
       if (this.form) this.start();
       this.observe();
@@ -206,7 +231,7 @@
         this.fill();
       }
       this.hide();
-      await Promise.all([...this.visible].map((chart) => this.draw(chart)));
+      await this.drawAll(this.visible);
     }
 
     /** The view that the controls ask for; where it was not measured, the one most like it. */
@@ -313,15 +338,29 @@
         for (const { target, isIntersecting } of entries) {
           if (!isIntersecting) continue;
           this.visible.add(target);
-          this.draw(target);
+          this.drawAll([target]);
         }
       }, { rootMargin: "200px" });
       for (const chart of this.root.querySelectorAll("[data-chart]")) this.near.observe(chart);
     }
 
+    /** Draw one chart after the other, so that the first is soon there and the page answers. */
+    drawAll(charts) {
+      for (const chart of charts) this.waiting.add(chart);
+      this.drawing = (this.drawing || Promise.resolve()).then(() => this.work());
+      return this.drawing;
+    }
+
+    async work() {
+      for (const chart of this.waiting) {
+        this.waiting.delete(chart);
+        await this.draw(chart);
+        if (this.waiting.size) await idle();
+      }
+    }
+
     async draw(chart) {
       if (!chart.isConnected || !chart.clientWidth) return;
-      const turn = (chart.turn = (chart.turn || 0) + 1);
       try {
         const shown = chart.dataset.shown || chart.dataset.chart;
         let key = this.key(chart);
@@ -331,7 +370,7 @@
           key = chart.dataset.chart;
           entry = await this.entry(key, shown);
         }
-        if (!entry || turn !== chart.turn) return;
+        if (!entry || this.waiting.has(chart)) return; // asked for anew meanwhile
         if (key !== shown && entry.html) this.replace(chart, key, entry);
         if (!chart.querySelector(".ka-live")) return; // nothing to draw
         const linear = this.field("y") && this.read("y") === "lin";
@@ -355,7 +394,7 @@
         }
       });
       new MutationObserver(() => {
-        for (const chart of this.visible) this.draw(chart);
+        this.drawAll(this.visible);
       }).observe(document.body, { attributes: true, attributeFilter: ["data-md-color-scheme"] });
       for (const details of this.root.querySelectorAll("details")) {
         details.addEventListener("toggle", () => this.observe());
