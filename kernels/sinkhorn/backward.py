@@ -33,7 +33,7 @@ def _minus_times_square(g, x):
 @triton.jit
 def _carried(g, new, old, eps, ASSEMBLY: tl.constexpr):
     """Pull a gradient back through new = old / (old s + eps), to old."""
-    ratio = product(new, reciprocals(old, True, ASSEMBLY))
+    ratio = product(new, reciprocals(old, 2, ASSEMBLY))
     kept = product(g, product(ratio, ratio))
     return kept[0] * eps, kept[1] * eps, kept[2] * eps, kept[3] * eps
 
@@ -95,7 +95,7 @@ def _scalars_backward(
     BLOCK: tl.constexpr,
     FORM: tl.constexpr,
     STORED: tl.constexpr,
-    PAIRED: tl.constexpr,
+    PAIRS: tl.constexpr,
     ASSEMBLY: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -142,13 +142,13 @@ def _scalars_backward(
             if FORM == "softmax":
                 u = load_row(us_ptr, (n_iter - 1) * level + factors, mask, 1.0, BLOCK)
             else:
-                u = reciprocals(times_rows(a, b, c, d, v_old, row_eps), PAIRED, ASSEMBLY)
+                u = reciprocals(times_rows(a, b, c, d, v_old, row_eps), PAIRS, ASSEMBLY)
     else:
         for step in tl.static_range(N_ITER):
             if FORM == "softmax" and step == 0:
-                v = first_columns(a, b, c, d, u, v, eps, PAIRED, ASSEMBLY)
+                v = first_columns(a, b, c, d, u, v, eps, PAIRS, ASSEMBLY)
             else:
-                u, v = half_steps(a, b, c, d, u, v, row_eps, eps, FORM, PAIRED, ASSEMBLY)
+                u, v = half_steps(a, b, c, d, u, v, row_eps, eps, FORM, PAIRS, ASSEMBLY)
             us = us + (u,)  # noqa: RUF005 - Triton knows no unpacking
             vs = vs + (v,)  # noqa: RUF005
     # y = u M v: what its gradient is for each of the three.
@@ -180,7 +180,7 @@ def _scalars_backward(
             v = v_old
             v_old = load_row(vs_ptr, (step - 2) * level + factors, mask & (left > 1), 1.0, BLOCK)
             if FORM != "softmax":
-                u = reciprocals(times_rows(a, b, c, d, v_old, row_eps), PAIRED, ASSEMBLY)
+                u = reciprocals(times_rows(a, b, c, d, v_old, row_eps), PAIRS, ASSEMBLY)
     else:
         for back in tl.static_range(N_ITER):
             v = vs[N_ITER - back]
@@ -195,7 +195,7 @@ def _scalars_backward(
                     du = _carried(du, u, u_old, eps, ASSEMBLY)
             else:
                 # Cheaper to compute again than to keep.
-                u = reciprocals(times_rows(a, b, c, d, v_old, row_eps), PAIRED, ASSEMBLY)
+                u = reciprocals(times_rows(a, b, c, d, v_old, row_eps), PAIRS, ASSEMBLY)
                 da, db, dc, dd, du = _columns_back(a, b, c, d, da, db, dc, dd, u, v, du, dv)
                 da, db, dc, dd, dv = _rows_back(a, b, c, d, da, db, dc, dd, u, v_old, du, zeros)
                 du = zeros
@@ -328,12 +328,12 @@ def _launch_scalars(
     eps: float, form: str, stored: bool, pdl: bool,
 ) -> torch.Tensor:  # fmt: skip
     logits, grad = logits.contiguous(), grad.contiguous()
-    out = torch.empty_like(logits)
+    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch = logits.shape[0]
     if batch:
         _scalars_backward[(triton.cdiv(batch, 32),)](
             logits, grad, us, vs, out, batch, n_iter, eps,
-            N_ITER=0 if stored else n_iter, BLOCK=32, FORM=form, STORED=stored, PAIRED=False,
+            N_ITER=0 if stored else n_iter, BLOCK=32, FORM=form, STORED=stored, PAIRS=0,
             ASSEMBLY=logits.is_cuda, PDL=pdl, num_warps=1, enable_fp_fusion=True,
             **({"launch_pdl": True} if pdl else {}),
         )  # fmt: skip
@@ -345,7 +345,7 @@ def _launch_tile_backward(
     form: str,
 ) -> torch.Tensor:  # fmt: skip
     logits, grad = logits.contiguous(), grad.contiguous()
-    out = torch.empty_like(logits)
+    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch, n, _ = logits.shape
     if out.numel():
         block, block_n = packed_block(batch, n), triton.next_power_of_2(n)

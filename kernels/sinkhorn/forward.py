@@ -111,7 +111,7 @@ def _iterate(
     eps,
     N_ITER: tl.constexpr,
     FORM: tl.constexpr,
-    PAIRED: tl.constexpr,
+    PAIRS: tl.constexpr,
     ASSEMBLY: tl.constexpr,
 ):
     """Scale the matrix of the rows a, b, c, d; return its row and column factors.
@@ -120,14 +120,14 @@ def _iterate(
     """
     if N_ITER >= 0:
         if FORM == "softmax" and N_ITER > 0:
-            v = first_columns(a, b, c, d, u, v, eps, PAIRED, ASSEMBLY)
+            v = first_columns(a, b, c, d, u, v, eps, PAIRS, ASSEMBLY)
         for _ in tl.static_range(N_ITER - 1 if FORM == "softmax" else N_ITER):
-            u, v = half_steps(a, b, c, d, u, v, row_eps, eps, FORM, PAIRED, ASSEMBLY)
+            u, v = half_steps(a, b, c, d, u, v, row_eps, eps, FORM, PAIRS, ASSEMBLY)
     else:
         if FORM == "softmax":
-            v = first_columns(a, b, c, d, u, v, eps, PAIRED, ASSEMBLY)
+            v = first_columns(a, b, c, d, u, v, eps, PAIRS, ASSEMBLY)
         for _ in range(n_iter - 1 if FORM == "softmax" else n_iter):
-            u, v = half_steps(a, b, c, d, u, v, row_eps, eps, FORM, PAIRED, ASSEMBLY)
+            u, v = half_steps(a, b, c, d, u, v, row_eps, eps, FORM, PAIRS, ASSEMBLY)
     return u, v
 
 
@@ -141,7 +141,7 @@ def _scalars(
     N_ITER: tl.constexpr,
     BLOCK: tl.constexpr,
     FORM: tl.constexpr,
-    PAIRED: tl.constexpr,
+    PAIRS: tl.constexpr,
     WIDE_STORE: tl.constexpr,
     ASSEMBLY: tl.constexpr,
     PDL: tl.constexpr,
@@ -166,16 +166,16 @@ def _scalars(
     u = (u0, u1, u2, u3)
     one = tl.full(a[0].shape, 1.0, tl.float32)
     v = (one, one, one, one)
-    if PAIRED and FORM == "seed":
+    if PAIRS > 0 and FORM == "seed":
         # Factors are at most 1 / eps: below this limit no product of two sums overflows. A matrix
         # with NaN or infinity is never below it.
         sums = (total(a) + total(b)) + (total(c) + total(d))
         if tl.sum((sums < 1e9).to(tl.int32)) == BLOCK:
-            u, v = _iterate(a, b, c, d, u, v, n_iter, row_eps, eps, N_ITER, FORM, True, ASSEMBLY)
+            u, v = _iterate(a, b, c, d, u, v, n_iter, row_eps, eps, N_ITER, FORM, PAIRS, ASSEMBLY)
         else:
-            u, v = _iterate(a, b, c, d, u, v, n_iter, row_eps, eps, -1, FORM, False, ASSEMBLY)
+            u, v = _iterate(a, b, c, d, u, v, n_iter, row_eps, eps, -1, FORM, 0, ASSEMBLY)
     else:
-        u, v = _iterate(a, b, c, d, u, v, n_iter, row_eps, eps, N_ITER, FORM, PAIRED, ASSEMBLY)
+        u, v = _iterate(a, b, c, d, u, v, n_iter, row_eps, eps, N_ITER, FORM, PAIRS, ASSEMBLY)
     y0 = joined(
         (u[0] * a[0] * v[0], u[0] * a[1] * v[1], u[0] * a[2] * v[2], u[0] * a[3] * v[3]), BLOCK
     )
@@ -244,7 +244,7 @@ def launch_tile(
 ) -> torch.Tensor:
     """Launch the tile kernel; `kept` receives all row and column factors, n_iter x batch x n."""
     logits = logits.contiguous()
-    out = torch.empty_like(logits)
+    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch, n, _ = logits.shape
     if out.numel():
         block_n = triton.next_power_of_2(n)
@@ -271,13 +271,13 @@ def scale_scalars(
     this one ends; it still waits for this one's results.
     """
     logits = logits.contiguous()
-    out = torch.empty_like(logits)
+    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch = logits.shape[0]
     if batch:
         _scalars[(triton.cdiv(batch, 32),)](
             logits, out, batch, n_iter, eps,
             N_ITER=n_iter if n_iter <= MOST_UNROLLED else -1,
-            BLOCK=32, FORM=form, PAIRED=batch > LATENCY_BOUND, WIDE_STORE=n_iter <= 10,
+            BLOCK=32, FORM=form, PAIRS=2 if batch > LATENCY_BOUND else 0, WIDE_STORE=n_iter <= 10,
             ASSEMBLY=logits.is_cuda, PDL=pdl, num_warps=1, enable_fp_fusion=True,
             **({"launch_pdl": True} if pdl else {}),
         )  # fmt: skip

@@ -44,12 +44,22 @@ def exponential(x, ASSEMBLY: tl.constexpr):
 
 
 @triton.jit
-def reciprocals(x, PAIRED: tl.constexpr, ASSEMBLY: tl.constexpr):
-    """Take four reciprocals; in pairs, two cost one reciprocal and three products."""
-    if PAIRED:
-        p = reciprocal(x[0] * x[1], ASSEMBLY)
-        q = reciprocal(x[2] * x[3], ASSEMBLY)
-        return p * x[1], p * x[0], q * x[3], q * x[2]
+def pair(x, y, ASSEMBLY: tl.constexpr):
+    """Take two reciprocals by one and three products."""
+    p = reciprocal(x * y, ASSEMBLY)
+    return p * y, p * x
+
+
+@triton.jit
+def reciprocals(x, PAIRS: tl.constexpr, ASSEMBLY: tl.constexpr):
+    """Take four reciprocals, PAIRS of them two by two: 0, 1 or 2."""
+    if PAIRS == 2:
+        r0, r1 = pair(x[0], x[1], ASSEMBLY)
+        r2, r3 = pair(x[2], x[3], ASSEMBLY)
+        return r0, r1, r2, r3
+    elif PAIRS == 1:
+        r0, r1 = pair(x[0], x[1], ASSEMBLY)
+        return r0, r1, reciprocal(x[2], ASSEMBLY), reciprocal(x[3], ASSEMBLY)
     else:
         return (
             reciprocal(x[0], ASSEMBLY),
@@ -102,32 +112,32 @@ def total(x):
 
 
 @triton.jit
-def update(old, sums, eps, PAIRED: tl.constexpr, ASSEMBLY: tl.constexpr):
+def update(old, sums, eps, PAIRS: tl.constexpr, ASSEMBLY: tl.constexpr):
     """Divide factors by their own share plus eps: the softmax form."""
     shares = product(old, sums)
-    return product(old, reciprocals(plus(shares, eps), PAIRED, ASSEMBLY))
+    return product(old, reciprocals(plus(shares, eps), PAIRS, ASSEMBLY))
 
 
 @triton.jit
 def half_steps(
-    a, b, c, d, u, v, row_eps, eps, FORM: tl.constexpr, PAIRED: tl.constexpr, ASSEMBLY: tl.constexpr
+    a, b, c, d, u, v, row_eps, eps, FORM: tl.constexpr, PAIRS: tl.constexpr, ASSEMBLY: tl.constexpr
 ):
     """Scale rows, then columns; return both factors."""
     if FORM == "softmax":
         zero = (0.0, 0.0, 0.0, 0.0)
-        u = update(u, times_rows(a, b, c, d, v, zero), eps, PAIRED, ASSEMBLY)
-        v = update(v, times_columns(a, b, c, d, u, zero), eps, PAIRED, ASSEMBLY)
+        u = update(u, times_rows(a, b, c, d, v, zero), eps, PAIRS, ASSEMBLY)
+        v = update(v, times_columns(a, b, c, d, u, zero), eps, PAIRS, ASSEMBLY)
     else:
-        u = reciprocals(times_rows(a, b, c, d, v, row_eps), PAIRED, ASSEMBLY)
-        v = reciprocals(times_columns(a, b, c, d, u, (eps, eps, eps, eps)), PAIRED, ASSEMBLY)
+        u = reciprocals(times_rows(a, b, c, d, v, row_eps), PAIRS, ASSEMBLY)
+        v = reciprocals(times_columns(a, b, c, d, u, (eps, eps, eps, eps)), PAIRS, ASSEMBLY)
     return u, v
 
 
 @triton.jit
-def first_columns(a, b, c, d, u, v, eps, PAIRED: tl.constexpr, ASSEMBLY: tl.constexpr):
+def first_columns(a, b, c, d, u, v, eps, PAIRS: tl.constexpr, ASSEMBLY: tl.constexpr):
     """Scale the columns alone: how the softmax form begins."""
     zero = (0.0, 0.0, 0.0, 0.0)
-    return update(v, times_columns(a, b, c, d, u, zero), eps, PAIRED, ASSEMBLY)
+    return update(v, times_columns(a, b, c, d, u, zero), eps, PAIRS, ASSEMBLY)
 
 
 @triton.jit
