@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.compiled import compiled
 from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
@@ -30,7 +31,10 @@ def _one_pass(
     HIDDEN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        gdc_wait()
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     col = tl.arange(0, BLOCK_HIDDEN)[None, :]
     mask = (row < rows) & (col < HIDDEN) if BLOCK_ROWS > 1 else col < HIDDEN
@@ -40,6 +44,8 @@ def _one_pass(
     x = tl.load(
         x_ptr + row * x_stride + col, mask=mask, other=0.0, eviction_policy="evict_first"
     ).to(tl.float32)
+    if PDL:
+        gdc_launch_dependents()
     scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / HIDDEN + eps)
     # Streaming stores let written lines leave L2 first, so that reads seldom wait for a write-back.
     y = x * scale * w.to(tl.float32)
@@ -55,7 +61,11 @@ def _two_passes(
     eps,
     HIDDEN: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        gdc_wait()
+        gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     out_ptr += row * HIDDEN
@@ -97,8 +107,12 @@ def launch_for(hidden: int) -> Launch:
     )
 
 
-def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS) -> torch.Tensor:
-    """Normalise the rows of a matrix of any row stride with the Triton kernels."""
+def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS, pdl: bool = False) -> torch.Tensor:
+    """Normalise the rows of a matrix of any row stride with the Triton kernels.
+
+    With `pdl` (Hopper and newer) the next kernel of the stream may be brought onto the card before
+    this one ends; it still waits for this one's results.
+    """
     rows, hidden = x.shape
     out = torch.empty((rows, hidden), dtype=x.dtype, device=x.device)
     if out.numel() == 0:
@@ -106,17 +120,18 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS) -> torch.Tensor
     x = x if x.stride(1) == 1 or hidden == 1 else x.contiguous()
     w = w.contiguous()
     launch = launch_for(hidden)
+    dependent = {"launch_pdl": True} if pdl else {}
     if launch.one_pass:
         _one_pass[(triton.cdiv(rows, launch.block_rows),)](
             x, w, out, x.stride(0), rows, eps,
             HIDDEN=hidden, BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
-            num_warps=launch.num_warps, enable_fp_fusion=True,
+            PDL=pdl, num_warps=launch.num_warps, enable_fp_fusion=True, **dependent,
         )  # fmt: skip
     else:
         _two_passes[(rows,)](
             x, w, out, x.stride(0), eps,
-            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden,
-            num_warps=launch.num_warps, enable_fp_fusion=True,
+            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden, PDL=pdl,
+            num_warps=launch.num_warps, enable_fp_fusion=True, **dependent,
         )  # fmt: skip
     return out
 
@@ -147,6 +162,11 @@ def _torch_compile(inputs: Inputs) -> Thunk:
 def _triton(inputs: Inputs) -> Thunk:
     x, w = inputs["x"], inputs["w"]
     return lambda: rms_norm(x, w)
+
+
+def _triton_pdl(inputs: Inputs) -> Thunk:
+    x, w = inputs["x"], inputs["w"]
+    return lambda: rms_norm(x, w, pdl=True)
 
 
 def _liger(inputs: Inputs) -> Thunk:
@@ -255,6 +275,16 @@ OP = Op(
             kind="triton",
             build=_triton,
             summary="One kernel, rows in registers, one read; very wide rows are read twice.",
+            kernels=lambda: (_one_pass, _two_passes),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            build=_triton_pdl,
+            summary="The same kernels with programmatic dependent launch: they are brought onto "
+            "the card while the kernel before them ends, and wait for it before they read.",
+            least_sm=90,
             kernels=lambda: (_one_pass, _two_passes),
             launches=lambda workload: 1,
         ),
