@@ -1,12 +1,13 @@
-/* Charts, controls and tables of Kernel Almanac. Pages work without it; this makes them lively. */
+/* Charts and controls of Kernel Almanac. Pages work without it; this makes them lively. */
 (() => {
   "use strict";
 
   const scriptUrl = document.currentScript.src;
   const shards = (window.almanacShards = window.almanacShards || {});
+  const { figureFor, describe, CONFIG } = window.almanacFigures;
+  const Tables = window.almanacTables;
   const scripts = new Map();
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const touch = matchMedia("(pointer: coarse)").matches;
 
   /** Load a classic script once: unlike fetch and modules, it also works from file://. */
   function load(url) {
@@ -29,94 +30,6 @@
   });
 
   const parse = (element) => (element ? JSON.parse(element.textContent) : null);
-
-  // --- theme -----------------------------------------------------------------------------------
-
-  const STRIPS = {
-    latency: "#808080", host: "#808080", memory: "#0072B2", l2: "#56B4E9",
-    compute: "#D55E00", special: "#CC79A7", range: "#7E57C2", crossover: "#E69F00",
-  };
-
-  function theme() {
-    const style = getComputedStyle(document.querySelector(".md-typeset") || document.body);
-    const text = style.color;
-    const grid = text.replace(/^rgba?\(([^,]+,[^,]+,[^,)]+).*$/, "rgba($1, 0.13)");
-    return { text, grid, font: style.fontFamily };
-  }
-
-  /** Put the theme's colours where the figure leaves them open. */
-  function painted(value, colours) {
-    if (value === "currentColor") return colours.text;
-    if (typeof value === "string" && value.startsWith("strip:")) {
-      return STRIPS[value.slice(6)] || "#808080";
-    }
-    if (Array.isArray(value)) return value.map((item) => painted(item, colours));
-    if (value && typeof value === "object") {
-      return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, painted(v, colours)]));
-    }
-    return value;
-  }
-
-  function figureFor(figure, live, options) {
-    const colours = theme();
-    const { data, layout } = painted(figure, colours);
-    // Measuring labels is what a drawing costs most: only where their length is not known before.
-    const measured = { automargin: Boolean(options.linear), ticklabeloverflow: "allow" };
-    const axis = { gridcolor: colours.grid, linecolor: colours.grid, ...measured };
-    layout.xaxis = { ...axis, ...thinned(layout.xaxis, live.clientWidth), tickangle: 0 };
-    layout.yaxis = { ...axis, ...layout.yaxis };
-    if (options.linear) {
-      const { tickvals, ticktext, range, ...rest } = layout.yaxis;
-      layout.yaxis = { ...rest, type: "linear", rangemode: "tozero", autorange: true };
-    }
-    if (live.clientWidth < 500) for (const trace of data) trace.textfont = { size: 9 };
-    for (const trace of data) trace.visible = !trace.meta || !options.hidden.has(trace.meta);
-    Object.assign(layout, {
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: colours.text, family: colours.font, size: 12 },
-      margin: { l: leftMargin(layout.yaxis), r: 14, t: 26, b: 46 },
-      dragmode: touch ? false : "zoom",
-      hoverlabel: { align: "left", font: { family: colours.font, size: 12 } },
-      height: live.parentElement.clientHeight,
-    });
-    return { data, layout };
-  }
-
-  const longest = (axis) => Math.max(0, ...(axis.ticktext || []).map((label) => label.length));
-
-  /** Name as many places of an axis as fit side by side. */
-  function thinned(axis, width) {
-    const { tickvals = [], ticktext = [] } = axis;
-    const step = Math.ceil((tickvals.length * 8 * (longest(axis) + 1)) / (width - 80));
-    if (!(step > 1)) return axis;
-    const kept = (_, place) => place % step === 0;
-    return { ...axis, tickvals: tickvals.filter(kept), ticktext: ticktext.filter(kept) };
-  }
-
-  /** Leave room for the longest label of the axis, its title and the space between. */
-  function leftMargin(axis) {
-    return Math.max(48, 34 + 7 * longest(axis));
-  }
-
-  const CONFIG = {
-    displaylogo: false,
-    showSendToCloud: false,
-    responsive: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-    displayModeBar: "hover",
-  };
-
-  /** Name the drawing for screen readers; the table beside it holds the numbers. */
-  function describe(live, chart) {
-    const caption = chart.querySelector("figcaption");
-    live.querySelectorAll("svg.main-svg").forEach((svg, index) => {
-      if (index === 0 && caption) {
-        svg.setAttribute("role", "img");
-        svg.setAttribute("aria-label", `${caption.textContent.trim()} See the table.`);
-      } else svg.setAttribute("aria-hidden", "true");
-    });
-  }
 
   // --- one page of charts ----------------------------------------------------------------------
 
@@ -406,91 +319,6 @@
     if (!window.Plotly) await load(new URL(root.dataset.plotly, location.href).href);
     return window.Plotly;
   }
-
-  // --- tables: sorting by base units, filters, copying -------------------------------------------
-
-  const Tables = {
-    prepare(root) {
-      for (const table of root.querySelectorAll("table[data-sortable]")) Tables.sortable(table);
-      for (const button of root.querySelectorAll("button[data-copy]")) Tables.copyable(button);
-      for (const box of root.querySelectorAll("[data-filters]")) Tables.filtered(box);
-    },
-
-    sortable(table) {
-      if (table.dataset.ready) return;
-      table.dataset.ready = "1";
-      for (const head of table.querySelectorAll("thead th")) {
-        if (!head.textContent.trim()) continue;
-        const button = document.createElement("button");
-        button.type = "button";
-        button.append(...head.childNodes);
-        button.addEventListener("click", () => Tables.sort(table, head));
-        head.append(button);
-      }
-    },
-
-    sort(table, head) {
-      const column = head.cellIndex;
-      const up = head.getAttribute("aria-sort") !== "ascending";
-      for (const other of table.querySelectorAll("[aria-sort]")) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const value = (row) => {
-        const cell = row.cells[column];
-        return cell ? cell.dataset.sort ?? cell.textContent.trim() : "";
-      };
-      const compare = (a, b) => {
-        const [x, y] = [value(a), value(b)];
-        if (x === "" || y === "") return (x === "") - (y === "");
-        const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
-        return up ? order : -order;
-      };
-      for (const body of table.tBodies) body.append(...[...body.rows].sort(compare));
-    },
-
-    copyable(button) {
-      if (button.dataset.ready || !navigator.clipboard) return;
-      button.dataset.ready = "1";
-      button.hidden = false;
-      button.addEventListener("click", async () => {
-        await navigator.clipboard.writeText(button.dataset.copy);
-        const label = button.textContent;
-        button.textContent = "copied";
-        setTimeout(() => { button.textContent = label; }, 1500);
-      });
-    },
-
-    filtered(box) {
-      if (box.dataset.ready) return;
-      box.dataset.ready = "1";
-      const target = document.getElementById(box.dataset.filters);
-      const fields = [...box.querySelectorAll("select, input")];
-      const query = new URLSearchParams(location.search);
-      for (const field of fields) {
-        const asked = query.get(field.name);
-        if (asked !== null && [...(field.options || [])].some((o) => o.value === asked)) {
-          field.value = asked;
-        }
-      }
-      const apply = () => {
-        let shown = 0;
-        for (const row of target.querySelectorAll("tbody tr")) {
-          row.hidden = fields.some((f) => f.value && row.dataset[f.name] !== f.value);
-          shown += !row.hidden;
-        }
-        for (const field of fields) {
-          if (field.value === field.querySelector("option").value) query.delete(field.name);
-          else query.set(field.name, field.value);
-        }
-        const text = query.toString();
-        const address = location.pathname + (text ? `?${text}` : "") + location.hash;
-        history.replaceState(history.state, "", address);
-        box.querySelector("output").textContent = `${shown} rows`;
-      };
-      box.addEventListener("change", apply);
-      apply();
-      box.hidden = false;
-    },
-  };
 
   /** Say how old a time is, when the page is read and not when it was built. */
   function ages() {

@@ -1,0 +1,94 @@
+/* Figures as the records make them, dressed for this reader: theme, width, choices. */
+(() => {
+  "use strict";
+
+  const touch = matchMedia("(pointer: coarse)").matches;
+
+  const STRIPS = {
+    latency: "#808080", host: "#808080", memory: "#0072B2", l2: "#56B4E9",
+    compute: "#D55E00", special: "#CC79A7", range: "#7E57C2", crossover: "#E69F00",
+  };
+
+  function theme() {
+    const style = getComputedStyle(document.querySelector(".md-typeset") || document.body);
+    const text = style.color;
+    const grid = text.replace(/^rgba?\(([^,]+,[^,]+,[^,)]+).*$/, "rgba($1, 0.13)");
+    return { text, grid, font: style.fontFamily };
+  }
+
+  /** Put the theme's colours where the figure leaves them open. */
+  function painted(value, colours) {
+    if (value === "currentColor") return colours.text;
+    if (typeof value === "string" && value.startsWith("strip:")) {
+      return STRIPS[value.slice(6)] || "#808080";
+    }
+    if (Array.isArray(value)) return value.map((item) => painted(item, colours));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, painted(v, colours)]));
+    }
+    return value;
+  }
+
+  function figureFor(figure, live, options) {
+    const colours = theme();
+    const { data, layout } = painted(figure, colours);
+    // Measuring labels is what a drawing costs most: only where their length is not known before.
+    const measured = { automargin: Boolean(options.linear), ticklabeloverflow: "allow" };
+    const axis = { gridcolor: colours.grid, linecolor: colours.grid, ...measured };
+    layout.xaxis = { ...axis, ...thinned(layout.xaxis, live.clientWidth), tickangle: 0 };
+    layout.yaxis = { ...axis, ...layout.yaxis };
+    if (options.linear) {
+      const { tickvals, ticktext, range, ...rest } = layout.yaxis;
+      layout.yaxis = { ...rest, type: "linear", rangemode: "tozero", autorange: true };
+    }
+    if (live.clientWidth < 500) for (const trace of data) trace.textfont = { size: 9 };
+    for (const trace of data) trace.visible = !trace.meta || !options.hidden.has(trace.meta);
+    Object.assign(layout, {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: colours.text, family: colours.font, size: 12 },
+      margin: { l: leftMargin(layout.yaxis), r: 14, t: 26, b: 46 },
+      dragmode: touch ? false : "zoom",
+      hoverlabel: { align: "left", font: { family: colours.font, size: 12 } },
+      height: live.parentElement.clientHeight,
+    });
+    return { data, layout };
+  }
+
+  const longest = (axis) => Math.max(0, ...(axis.ticktext || []).map((label) => label.length));
+
+  /** Name as many places of an axis as fit side by side. */
+  function thinned(axis, width) {
+    const { tickvals = [], ticktext = [] } = axis;
+    const step = Math.ceil((tickvals.length * 8 * (longest(axis) + 1)) / (width - 80));
+    if (!(step > 1)) return axis;
+    const kept = (_, place) => place % step === 0;
+    return { ...axis, tickvals: tickvals.filter(kept), ticktext: ticktext.filter(kept) };
+  }
+
+  /** Leave room for the longest label of the axis, its title and the space between. */
+  function leftMargin(axis) {
+    return Math.max(48, 34 + 7 * longest(axis));
+  }
+
+  const CONFIG = {
+    displaylogo: false,
+    showSendToCloud: false,
+    responsive: false,
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    displayModeBar: "hover",
+  };
+
+  /** Name the drawing for screen readers; the table beside it holds the numbers. */
+  function describe(live, chart) {
+    const caption = chart.querySelector("figcaption");
+    live.querySelectorAll("svg.main-svg").forEach((svg, index) => {
+      if (index === 0 && caption) {
+        svg.setAttribute("role", "img");
+        svg.setAttribute("aria-label", `${caption.textContent.trim()} See the table.`);
+      } else svg.setAttribute("aria-hidden", "true");
+    });
+  }
+
+  window.almanacFigures = { figureFor, describe, CONFIG };
+})();

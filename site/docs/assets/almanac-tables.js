@@ -1,0 +1,89 @@
+/* Tables: sorting by base units, filters, copying. */
+(() => {
+  "use strict";
+
+  const Tables = {
+    prepare(root) {
+      for (const table of root.querySelectorAll("table[data-sortable]")) Tables.sortable(table);
+      for (const button of root.querySelectorAll("button[data-copy]")) Tables.copyable(button);
+      for (const box of root.querySelectorAll("[data-filters]")) Tables.filtered(box);
+    },
+
+    sortable(table) {
+      if (table.dataset.ready) return;
+      table.dataset.ready = "1";
+      for (const head of table.querySelectorAll("thead th")) {
+        if (!head.textContent.trim()) continue;
+        const button = document.createElement("button");
+        button.type = "button";
+        button.append(...head.childNodes);
+        button.addEventListener("click", () => Tables.sort(table, head));
+        head.append(button);
+      }
+    },
+
+    sort(table, head) {
+      const column = head.cellIndex;
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      for (const other of table.querySelectorAll("[aria-sort]")) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const value = (row) => {
+        const cell = row.cells[column];
+        return cell ? cell.dataset.sort ?? cell.textContent.trim() : "";
+      };
+      const compare = (a, b) => {
+        const [x, y] = [value(a), value(b)];
+        if (x === "" || y === "") return (x === "") - (y === "");
+        const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
+        return up ? order : -order;
+      };
+      for (const body of table.tBodies) body.append(...[...body.rows].sort(compare));
+    },
+
+    copyable(button) {
+      if (button.dataset.ready || !navigator.clipboard) return;
+      button.dataset.ready = "1";
+      button.hidden = false;
+      button.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(button.dataset.copy);
+        const label = button.textContent;
+        button.textContent = "copied";
+        setTimeout(() => { button.textContent = label; }, 1500);
+      });
+    },
+
+    filtered(box) {
+      if (box.dataset.ready) return;
+      box.dataset.ready = "1";
+      const target = document.getElementById(box.dataset.filters);
+      const fields = [...box.querySelectorAll("select, input")];
+      const query = new URLSearchParams(location.search);
+      for (const field of fields) {
+        const asked = query.get(field.name);
+        if (asked !== null && [...(field.options || [])].some((o) => o.value === asked)) {
+          field.value = asked;
+        }
+      }
+      const apply = () => {
+        let shown = 0;
+        for (const row of target.querySelectorAll("tbody tr")) {
+          row.hidden = fields.some((f) => f.value && row.dataset[f.name] !== f.value);
+          shown += !row.hidden;
+        }
+        for (const field of fields) {
+          if (field.value === field.querySelector("option").value) query.delete(field.name);
+          else query.set(field.name, field.value);
+        }
+        const text = query.toString();
+        const address = location.pathname + (text ? `?${text}` : "") + location.hash;
+        history.replaceState(history.state, "", address);
+        box.querySelector("output").textContent = `${shown} rows`;
+      };
+      box.addEventListener("change", apply);
+      apply();
+      box.hidden = false;
+    },
+  };
+
+  window.almanacTables = Tables;
+})();
