@@ -64,7 +64,8 @@ serve: setup-site ## Serve the website on localhost:8000, rebuilt when data or t
 	$(PYTHON) -m mkdocs serve $(ARGS_SITE)
 
 test: setup-full ## Run the tests that need no GPU   (ARGS="-k store")
-	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile \
+	  --no-loadscope-reorder $(ARGS)
 
 test-gpu: setup-full ## Run the tests that need a GPU
 	$(PYTHON) -m pytest -m gpu $(ARGS)

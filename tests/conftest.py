@@ -1,6 +1,9 @@
 """What all tests share: where Triton runs, and which tests need a GPU."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,10 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
 HISTORY = Path(__file__).parent / "history"
+Ended = subprocess.CompletedProcess[str]
+
+# A worker that gets its last file late keeps the others waiting: these take longest.
+SLOWEST_FIRST = ("collect", "ops", "codegen", "browser", "budgets", "sm90", "new_op", "build")
 
 
 # A loaded machine is slow now and then, which is no fault of a property.
@@ -23,9 +30,19 @@ def pytest_configure(config: pytest.Config) -> None:
     # Triton decides when it is imported whether kernels are interpreted, so this comes first.
     if not gpu_run(config):
         os.environ["TRITON_INTERPRET"] = "1"
+        # The workers of the tests share the cores already: threads of theirs would only wait.
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+            os.environ.setdefault(name, "1")
+
+
+def rank(item: pytest.Item) -> int:
+    """Return where the file of a test comes; the order within a file stays."""
+    name = item.path.stem.removeprefix("test_")
+    return SLOWEST_FIRST.index(name) if name in SLOWEST_FIRST else len(SLOWEST_FIRST)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=rank)
     if gpu_run(config):
         return
     skip = pytest.mark.skip(reason="runs with `make test-gpu` alone: kernels are interpreted here")
@@ -38,3 +55,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def v1_lines() -> list[bytes]:
     """Lines of the frozen example of version 1: run, sentinel, measurements, end."""
     return (HISTORY / "record.v1.jsonl").read_bytes().splitlines()
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """Run the command line here: most of the time of a process of its own goes into imports."""
+    from collector.__main__ import main
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(ROOT)
+
+    def run(*arguments: str | Path) -> Ended:
+        words = ["python -m collector", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(words, int(str(ended.value)), *capsys.readouterr())
+
+    return run

@@ -2,23 +2,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
-from collector.__main__ import main
 from kernels.registry import op_names
 
 ROOT = Path(__file__).parent.parent
+Ended = subprocess.CompletedProcess[str]
+Cli = Callable[..., Ended]
 FROZEN = ROOT / "tests" / "history" / "record.v1.jsonl"
 
 
-class Cli(Protocol):
-    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]: ...
-
-
-def as_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def as_process(*arguments: str | Path) -> Ended:
     return subprocess.run(
         [sys.executable, "-m", "collector", *map(str, arguments)],
         cwd=ROOT,
@@ -26,23 +23,6 @@ def as_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Run the command line here: most of the time of a process of its own goes into imports."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.chdir(ROOT)
-
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        words = ["python -m collector", *map(str, arguments)]
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return subprocess.CompletedProcess(words, int(str(ended.value)), *capsys.readouterr())
-
-    return run
 
 
 def test_a_process_tells_and_ends_as_the_command_line_does_here(cli: Cli, tmp_path: Path) -> None:

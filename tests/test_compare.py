@@ -585,7 +585,7 @@ def test_command_takes_a_baseline_file_and_a_limit(tmp_path):
     (["d24c16d", "--op", "sinkhron"], 64), (["d24c16d", ""], 1),
     (["d24c16d", "--json", "/nowhere/c.json"], 1), (["85eb50d"], 3),
 ])  # fmt: skip
-def test_every_other_end_has_its_own_code_and_a_message(arguments, code):
-    done = command(*arguments)
+def test_every_other_end_has_its_own_code_and_a_message(cli, arguments, code):
+    done = cli("compare", *arguments)
     assert done.returncode == code and done.stderr and not done.stdout
     assert "Traceback" not in done.stderr
