@@ -2,6 +2,8 @@
 
 import math
 import shutil
+import time
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
@@ -18,6 +20,21 @@ MOST_INTERPRETED = {("sinkhorn", "triton-global"): 5, ("sinkhorn", "triton-regis
 
 # Of these inputs only the rows that another input names are read.
 READ_IN_PART = {("paged_kv_gather", "cache")}
+
+
+# What one op may add to every run of the tests: CPU time of its cases in the interpreter.
+MOST_INTERPRETED_S = 20.0
+spent_s = Counter()
+
+
+@contextmanager
+def interpreted_within_seconds(op):
+    """Fail the case with which an op exceeds its share."""
+    began = time.process_time()
+    yield
+    spent_s[op.name] += time.process_time() - began
+    remedy = "make smoke and edge workloads smaller, or bound them by MOST_INTERPRETED"
+    assert spent_s[op.name] <= MOST_INTERPRETED_S, f"{op.name} is slow in the interpreter: {remedy}"
 
 
 @contextmanager
@@ -74,7 +91,7 @@ needs_compiler = pytest.mark.skipif(
 def test_result_is_within_its_bounds_and_inputs_stay(op, implementation, workload):
     inputs = drawn(op, workload)
     before = {name: tensor.clone() for name, tensor in inputs.items()}
-    with poisoned_memory():
+    with poisoned_memory(), interpreted_within_seconds(op):
         outputs = implementation.build(inputs)()
     assert compare(outputs, op.oracle(before), op.tolerance[workload.dtype]).bound_ratio <= 1
     assert all(torch.equal(inputs[name], tensor) for name, tensor in before.items())
@@ -98,7 +115,7 @@ def test_gradient_is_within_its_bounds_and_inputs_stay(op, implementation, mode,
     inputs = op.draw(mode, workload, torch.Generator().manual_seed(0), "cpu")
     before = {name: tensor.clone() for name, tensor in inputs.items()}
     thunk = implementation.builder(mode)(inputs)
-    with poisoned_memory():
+    with poisoned_memory(), interpreted_within_seconds(op):
         gradients = thunk()
     errors = compare(gradients, op.truth(mode, before), op.bounds(mode, workload.dtype))
     assert errors.bound_ratio <= 1
