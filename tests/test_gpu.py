@@ -3,10 +3,14 @@
 import pytest
 import torch
 
+from collector.correctness import as_tuple
 from kernels.numerics import compare
+from kernels.ops.qk_dot import grouped_qk_dot, qk_dot
+from kernels.ops.residual_rms_norm import residual_rms_norm
 from kernels.ops.rms_norm import rms_norm
-from kernels.sinkhorn.forward import scale_packed, scale_registers, scale_scalars
+from kernels.ops.swiglu import swiglu
 from kernels.registry import load_ops
+from kernels.sinkhorn.forward import scale_packed, scale_registers, scale_scalars
 
 pytestmark = pytest.mark.gpu
 
@@ -46,6 +50,14 @@ def runnable(op, implementation, *tags):
 
 def middle(workloads):
     return workloads[len(workloads) // 2]
+
+
+def copied(outputs):
+    return [tensor.clone() for tensor in as_tuple(outputs)]
+
+
+def equal(outputs, expected):
+    return all(map(torch.equal, as_tuple(outputs), as_tuple(expected)))
 
 
 def needs_memory(size_bytes):
@@ -97,22 +109,23 @@ def test_large_default_workload_is_within_its_bounds(op, implementation):
 def test_graph_replays_write_what_a_call_returns(op, implementation):
     workload = runnable(op, implementation, "smoke")[0]
     thunk = implementation.build(on_gpu(op, workload))
-    expected = thunk().clone()
+    expected = copied(thunk())
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = thunk()
-    out.fill_(float("nan"))
+        outputs = thunk()
+    for tensor in as_tuple(outputs):
+        tensor.fill_(float("nan"))
     graph.replay()
-    assert torch.equal(out, expected)
+    assert equal(outputs, tuple(expected))
 
 
 @pytest.mark.parametrize(("op", "implementation"), pairs("triton"))
 def test_twenty_calls_give_the_same_bits(op, implementation):
     workload = middle(runnable(op, implementation, "default"))
     thunk = implementation.build(on_gpu(op, workload))
-    first = thunk().clone()
-    assert all(torch.equal(thunk(), first) for _ in range(20))
+    first = tuple(copied(thunk()))
+    assert all(equal(thunk(), first) for _ in range(20))
 
 
 @pytest.mark.parametrize(("op", "implementation"), pairs("triton"))
@@ -129,7 +142,7 @@ def test_work_goes_to_the_current_stream(op, implementation):
         done.record()
     assert not done.query()
     done.synchronize()
-    assert torch.equal(out, expected)
+    assert equal(out, expected)
 
 
 def compilations(kernel):
@@ -154,6 +167,41 @@ def test_rows_beyond_two_to_the_31_elements_are_normalised():
     x[-4:] = torch.randn(4, hidden, device="cuda")
     w = torch.ones(hidden, device="cuda", dtype=torch.bfloat16)
     assert torch.equal(rms_norm(x, w)[-4:], rms_norm(x[-4:].clone(), w))
+
+
+def with_a_tail(rows, columns):
+    """Return a matrix that is NaN but for its last four rows."""
+    x = torch.full((rows, columns), float("nan"), device="cuda", dtype=torch.bfloat16)
+    x[-4:] = torch.randn(4, columns, device="cuda")
+    return x
+
+
+def test_rows_beyond_two_to_the_31_elements_are_gated():
+    needs_memory(LARGE_BYTES)
+    gate = with_a_tail(2**23 + 16, 256)
+    assert torch.equal(swiglu(gate, gate)[-4:], swiglu(gate[-4:], gate[-4:]))
+
+
+def test_halves_beyond_two_to_the_31_elements_are_gated():
+    needs_memory(LARGE_BYTES)
+    gate, up = with_a_tail(2**23 + 16, 512).chunk(2, dim=1)
+    expected = swiglu(gate[-4:].contiguous(), up[-4:].contiguous())
+    assert torch.equal(swiglu(gate, up)[-4:], expected)
+
+
+def test_sums_beyond_two_to_the_31_elements_are_normalised():
+    needs_memory(LARGE_BYTES)
+    x, w = with_a_tail(2**23 + 16, 256), torch.ones(256, device="cuda", dtype=torch.bfloat16)
+    made = residual_rms_norm(x, x, w)
+    assert equal(tuple(t[-4:] for t in made), residual_rms_norm(x[-4:], x[-4:], w))
+
+
+def test_keys_beyond_two_to_the_31_elements_are_scored():
+    needs_memory(LARGE_BYTES)
+    k = with_a_tail(2**24 + 16, 128)
+    assert torch.equal(qk_dot(k, k)[-4:], qk_dot(k[-4:], k[-4:]))
+    q = torch.randn(1, 8, 128, device="cuda", dtype=torch.bfloat16)
+    assert torch.equal(grouped_qk_dot(q, k[None])[..., -4:], grouped_qk_dot(q, k[None, -4:]))
 
 
 @pytest.mark.parametrize("scale", [scale_registers, scale_packed, scale_scalars])
