@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
@@ -117,6 +117,7 @@ class Built:
     call_ns: float
     set_bytes: int
     verdict: correctness.Verdict
+    quality: Mapping[str, float] | None
     compile_seconds: float
     code: list[KernelCode] | None
     peak_memory_bytes: int | None
@@ -143,6 +144,7 @@ def build(bench: Bench, op: Op, job: plan.Job) -> Built:
         poison = implementation.kind != "compiled"
         verdict, outputs = correctness.gate(op, job.mode, job.workload.dtype, thunk, inputs, poison)
     set_bytes = sum(t.nbytes for t in [*inputs.values(), *correctness.as_tuple(outputs)])
+    quality = op.quality(outputs) if op.quality and job.mode == "forward" else None
     del outputs
     if not verdict.right:
         raise RefusedError(verdict)
@@ -158,6 +160,7 @@ def build(bench: Bench, op: Op, job: plan.Job) -> Built:
         call_ns=call_ns,
         set_bytes=set_bytes,
         verdict=verdict,
+        quality=quality,
         compile_seconds=round(seconds, 3),
         code=compiled_code(bench, implementation, thunk),
         peak_memory_bytes=peak_memory_bytes,

@@ -319,6 +319,9 @@ class Measurement(Strict):
     """Null: as in the first line of the same op, implementation, mode, workload and replicate."""
     correctness: Correctness | None = None
     """Null: as in that first line, or never checked."""
+    quality: dict[str, Annotated[float, Field(ge=0)]] | None = None
+    """Figures of the result that a right one need not keep, by name; null as for `cost`, or none.
+    For Sinkhorn how far sums of rows and columns are from one."""
     codegen: list[KernelCode] | None = None
     """Triton kernels of this implementation. Null: as in that first line, or none."""
     telemetry: Telemetry | None = None

@@ -157,6 +157,7 @@ def shared(built: Built, checked: str, telemetry: Telemetry | None) -> dict[str,
     return {
         "cost": CostRecord.model_validate(cost),
         "correctness": built.verdict.record(checked),
+        "quality": built.quality,
         "codegen": built.code,
         "telemetry": telemetry,
         "peak_memory_bytes": built.peak_memory_bytes,

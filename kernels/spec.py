@@ -138,7 +138,8 @@ class Op:
     `axis` is the size that curves run along. `inputs` names the input distribution in words; it is
     part of the identity of a workload. `make_inputs(workload, generator, device)` draws one set.
     `oracle` computes the truth in float64 from the same rounded inputs; `gradient` is the same for
-    the modes backward and full. `regions` names the ops that a pipeline consists of. `marks` are
+    the modes backward and full. `quality` returns figures of a result that a right result need not
+    keep, such as what an iteration left undone, each named with its unit. `regions` names the ops that a pipeline consists of. `marks` are
     sizes along the axis that users care for.
     """
 
@@ -156,6 +157,7 @@ class Op:
     tolerance: Mapping[str, Tolerance]
     cost: Callable[[Workload, Mode], Cost]
     gradient: Gradient | None = None
+    quality: Callable[[Outputs], Mapping[str, float]] | None = None
     regions: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     params: Mapping[str, float] = field(default_factory=dict)

@@ -151,5 +151,6 @@ OP = Op(
     tolerance=problem.bounds(1e-6),
     gradient=problem.gradient(problem.seed_oracle, 2e-6),
     cost=problem.cost,
+    quality=problem.residuals,
     params={"eps": forward.EPS},
 )

@@ -143,5 +143,6 @@ OP = Op(
     tolerance=problem.bounds(1e-6, 2e-6),
     gradient=problem.gradient(problem.softmax_oracle, 2e-6),
     cost=problem.cost,
+    quality=problem.residuals,
     params={"eps": forward.EPS},
 )

@@ -86,5 +86,6 @@ OP = Op(
     tolerance=problem.bounds(5e-6, 5e-6),
     gradient=problem.gradient(problem.stable_oracle, 1e-5),
     cost=problem.cost,
+    quality=problem.residuals,
     params={"eps": forward.EPS, "spread": SPREAD},
 )

@@ -177,6 +177,18 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     )
 
 
+def residuals(out: torch.Tensor) -> dict[str, float]:
+    """Return how far the sums of rows and columns are from one; empty where there are none."""
+    if out.numel() == 0 or not out.isfinite().all():
+        return {}
+    figures: dict[str, float] = {}
+    for name, dim in (("row", 2), ("column", 1)):
+        error = (out.double().sum(dim=dim) - 1).abs()
+        figures[f"{name}_residual_max"] = float(f"{error.max().item():.4g}")
+        figures[f"{name}_residual_mean"] = float(f"{error.mean().item():.4g}")
+    return figures
+
+
 def from_memory(workload: Workload) -> int:
     """Count exp once, two reads an iteration, and the end; vectors are left out."""
     batch, n, n_iter = workload["batch"], workload["n"], workload["n_iter"]
