@@ -2,7 +2,7 @@ import pytest
 import synthetic
 
 from collector.history.acknowledged import read_acknowledged
-from dashboard.history import load_history
+from collector.history.load import load_history
 from dashboard.regressions import commit_tables
 
 EFFECTS = {(1, "sinkhorn", "triton-packed"): 1.05, (1, "sinkhorn", "triton-global"): 1.05}

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from collector.history.load import load_history
 from dashboard import build as rendering
 from dashboard.environment import environment
-from dashboard.history import load_history
 from tests import synthetic
 from tests.visiting import (
     ROOT,

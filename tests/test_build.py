@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 from plotly.offline import get_plotlyjs_version
 
+from collector.history.load import load_history
 from dashboard import __main__ as command
 from dashboard import build, changes, plotly_js
 from dashboard.environment import environment
-from dashboard.history import load_history
 from dashboard.links import Links
 from dashboard.regressions import commit_tables
 from tests import synthetic

@@ -7,8 +7,8 @@ import pytest
 
 from collector.history import digest
 from collector.history.cache import Cache, fingerprint, standard_cache
+from collector.history.load import load_history
 from dashboard import build
-from dashboard.history import load_history
 from tests import synthetic
 
 SMALL = {"ops": ("sinkhorn",), "sweep": 2, "caches": ("cold",)}

@@ -8,7 +8,7 @@ import synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.history import load_history
+from collector.history.load import load_history
 from dashboard.regressions import commit_tables
 
 PACKED = (1, "sinkhorn", "triton-packed")

@@ -4,7 +4,7 @@ import pytest
 import synthetic
 
 from collector.history.commits import GitCommit, first_parents, order_commits
-from dashboard.history import load_history
+from collector.history.load import load_history
 
 SMALL = {"ops": ("sinkhorn",), "sweep": 1, "failures": False, "samples": 5}
 

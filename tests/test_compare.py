@@ -17,7 +17,7 @@ from collector.compare import Request, compare, roll_ups
 from collector.compare_report import as_json, markdown, show
 from collector.compare_sides import CompareError
 from collector.compare_words import notes_of, rest_of, sections_of
-from dashboard.history import load_history
+from collector.history.load import load_history
 from dashboard.regressions import commit_tables
 
 ROOT = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ import synthetic
 
 from collector import record as r
 from collector.history.digest import read_digests
-from dashboard.history import load_history, make_history
+from collector.history.load import load_history, make_history
 
 HISTORY = Path(__file__).parent / "history"
 SMALL = {"ops": ("sinkhorn",), "sweep": 2, "failures": False, "samples": 9}

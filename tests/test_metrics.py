@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from collector.history.load import load_history
+from collector.history.model import Ceilings, Point, SeriesKey
 from collector.history.roof import (
     fits_l2,
     limits_ns,
@@ -28,7 +30,6 @@ from dashboard.crossover import (
     speed_up,
     stretches,
 )
-from dashboard.history import load_history
 from dashboard.metrics import (
     gb_per_s,
     geometric_mean,
@@ -36,7 +37,6 @@ from dashboard.metrics import (
     special_per_s,
     tflop_per_s,
 )
-from dashboard.model import Ceilings, Point, SeriesKey
 
 TIME = st.floats(min_value=1.0, max_value=1e9)
 

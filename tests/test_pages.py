@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from collector.history.load import load_history
 from collector.record import MarkInfo
 from dashboard import figures, findings, format, roofline, rows, svg, timeline, views
 from dashboard.book import make_book
 from dashboard.environment import environment
 from dashboard.findings import focus
-from dashboard.history import load_history
 from dashboard.links import Links
 from tests import synthetic
 

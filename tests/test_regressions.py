@@ -5,7 +5,7 @@ import pytest
 import synthetic
 
 from collector.history.causes import environment_difference
-from dashboard.history import load_history
+from collector.history.load import load_history
 from dashboard.regressions import (
     commit_tables,
     left_out_runs,

@@ -9,11 +9,11 @@ from typing import Any
 
 from jinja2 import Environment
 
+from collector.history.model import History
 from dashboard import palette
 from dashboard.figures import Scene
 from dashboard.format import title_text
 from dashboard.links import Links
-from dashboard.model import History
 from dashboard.palette import Style
 from dashboard.views import Curves, View, curves_of
 

@@ -10,15 +10,15 @@ from jinja2 import Environment
 
 from collector.history.cache import NO_CACHE, Cache, fingerprint
 from collector.history.commits import first_parents
+from collector.history.load import load_history
+from collector.history.model import History
 from dashboard import pages
 from dashboard.book import Book, make_book
 from dashboard.changes import change_pages
 from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health
 from dashboard.format import plural
-from dashboard.history import load_history
 from dashboard.links import Links
-from dashboard.model import History
 from dashboard.op_page import op_files
 from dashboard.plotly_js import find_bundle
 from dashboard.regressions import commit_tables

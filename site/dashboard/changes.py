@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from collector.history.model import Commit, History, SeriesKey
 from collector.levels import ChangePoint, Level
 from dashboard import format as words
 from dashboard.book import Book
-from dashboard.model import Commit, History, SeriesKey
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, Row, SeriesLevels, left_out_runs, series_levels
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from collector.history.model import Point
 from collector.verdict import ratio_interval
 from dashboard.metrics import geometric_mean
-from dashboard.model import Point
 
 K = TypeVar("K")
 Basis = Literal["replicates", "samples"]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from collector.history.causes import environment_of
+from collector.history.model import Ceilings, Point, RunInfo
 from collector.record import Device, schema
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import compact
 from dashboard.figures import status_words
-from dashboard.model import Ceilings, Point, RunInfo
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, left_out_runs
 from dashboard.rows import Row, rows

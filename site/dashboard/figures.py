@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from collector.history.model import Ceilings, History, Point
 from collector.history.roof import Roof, pipe_flops_per_s, roof_in
 from dashboard import format as words
 from dashboard.charts import (
@@ -21,7 +22,6 @@ from dashboard.charts import (
     size_axis,
 )
 from dashboard.crossover import NotComparableError, SpeedUp, crossovers, speed_up, stretches
-from dashboard.model import Ceilings, History, Point
 from dashboard.palette import Style
 from dashboard.views import Curves
 

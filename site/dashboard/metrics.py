@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from dashboard.model import Point
+from collector.history.model import Point
 
 
 def gb_per_s(point: Point) -> float | None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from collector.history.model import Ceilings
 from collector.record import OpInfo
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.findings import TIMER_WORDS, Finding, finding, view_words
 from dashboard.metrics import geometric_mean
-from dashboard.model import Ceilings
 from dashboard.op_page import op_path
 from dashboard.palette import Style, styles
 from dashboard.regressions import CommitTable

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from collector.history.model import History, Point, RunInfo, SeriesKey
 from collector.history.sides import Index, usable
 from collector.history.tables import CommitTable as CommitTable
 from collector.history.tables import Row as Row
 from collector.history.tables import commit_table
 from collector.levels import Levels, find_levels
-from dashboard.model import History, Point, RunInfo, SeriesKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collector.history.model import Point, SeriesKey
 from collector.history.roof import Roof
 from dashboard.crossover import SpeedUp
 from dashboard.figures import METRICS, Scene, all_flags, ratios
-from dashboard.model import Point, SeriesKey
 
 COLLECT = "python -m collector collect"
 

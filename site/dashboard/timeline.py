@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from collector.history.model import Commit, Point, RunInfo
 from collector.history.sides import epoch, usable
 from dashboard import format as words
 from dashboard.charts import Chart, Series, Strip, extent, linear_axis, log_axis
 from dashboard.figures import Scene, status_words
-from dashboard.model import Commit, Point, RunInfo
 
 COMMITS_SHOWN = 200
 EPOCH_NAMES = ("driver", "torch", "triton")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from collector.history.model import History, Point, RunInfo, SeriesKey, Sizes
 from collector.record import OpInfo
-from dashboard.model import History, Point, RunInfo, SeriesKey, Sizes
 
 FIELDS = ("d", "t", "c", "mode", "timer", "cache")
 
