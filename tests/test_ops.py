@@ -19,7 +19,11 @@ IMPLEMENTATIONS = [(op, i) for op in OPS.values() for i in op.implementations]
 MOST_INTERPRETED = {("sinkhorn", "triton-global"): 5, ("sinkhorn", "triton-registers"): 5}
 
 # Of these inputs only the rows that another input names are read.
-READ_IN_PART = {("paged_kv_gather", "cache")}
+READ_IN_PART = {
+    ("paged_kv_gather", "cache"),
+    ("selected_attention", "k"),
+    ("selected_attention", "v"),
+}
 
 
 # What one op may add to every run of the tests: CPU time of its cases in the interpreter.
@@ -56,6 +60,7 @@ def runs_here(op, implementation, workload):
     most = MOST_INTERPRETED.get((op.name, implementation.name), math.inf)
     return (
         implementation.kind in ("eager", "triton")
+        and not implementation.least_sm
         and workload.sizes[op.axis] <= most
         and implementation.unsupported(workload) is None
     )
@@ -77,7 +82,7 @@ def implementations(*kinds):
     return [
         pytest.param(op, i, id=f"{op.name}-{i.name}")
         for op, i in IMPLEMENTATIONS
-        if i.kind in kinds
+        if i.kind in kinds and not i.least_sm
     ]
 
 
