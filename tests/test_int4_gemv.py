@@ -116,6 +116,17 @@ def test_error_is_that_of_sums_in_float32(n, k, group, m, dtype):
     assert ((out.double() - exact).abs() <= steps * ROUNDING * magnitude).all()
 
 
+@pytest.mark.parametrize("k", [1024, 1184])
+def test_loading_ahead_changes_no_bit(k, monkeypatch):
+    _, w, scale, x = problem(17, k, 128, 2)
+    results = []
+    for ahead in (False, True):
+        monkeypatch.setattr("kernels.ops.int4_gemv.AHEAD", ahead)
+        monkeypatch.setattr("kernels.ops.int4_gemv.TILES_IN_FLIGHT", 1)
+        results.append(int4_gemv(w, scale, x, 128))
+    assert torch.equal(*results)
+
+
 def test_groups_have_scales_of_their_own():
     weights = torch.ones(8, 384, dtype=torch.int64)
     scale = torch.tensor([[1.0, 10.0, 100.0]]).repeat(8, 1)

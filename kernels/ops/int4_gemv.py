@@ -19,6 +19,7 @@ OCTETS = 2
 WARPS = 4
 TILES_IN_FLIGHT = 4
 STAGES = 1
+AHEAD = False
 
 
 @triton.jit
@@ -115,13 +116,15 @@ def _tensor_cores(
     WARPS: tl.constexpr,
     TILES: tl.constexpr,
     EVEN: tl.constexpr,
+    AHEAD: tl.constexpr,
     STAGES: tl.constexpr,
     ASSEMBLY: tl.constexpr,
 ):
     """Multiply 8 * OCTETS rows by tensor cores; each warp takes every WARPS-th tile of 128 of k.
 
     A lane loads 32 weights of one row, 16 bytes, and unpacks them to operands in place: since k may
-    be summed in any order, x is ordered to match instead. TILES tiles are loaded at once.
+    be summed in any order, x is ordered to match instead. TILES tiles are loaded at once, AHEAD
+    while the ones before are multiplied.
     """
     HALF: tl.constexpr = x_ptr.dtype.element_ty == tl.float16
     WIDE: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
@@ -157,13 +160,19 @@ def _tensor_cores(
     scale_row = tl.minimum(first + tl.arange(0, ROWS), n - 1).to(tl.int64) * scale_stride
     scale_ptrs = scale_ptr + scale_row[None, :]
     acc = tl.zeros([TILES, ROWS, COLUMNS], tl.float32)
+    if AHEAD:
+        coming = tl.load(w_ptrs, mask=(w_k < k)[:, None], other=0)
     for start in tl.range(0, k, TILES * 128, num_stages=STAGES):
-        if EVEN:
+        if AHEAD:
+            words = coming
+            later = start + TILES * 128 + w_k < k
+            coming = tl.load(w_ptrs + TILES * 16, mask=later[:, None], other=0)
+        elif EVEN:
             words = tl.load(w_ptrs)
-            x = tl.load(x_ptrs)
         else:
             words = tl.load(w_ptrs, mask=(start + w_k < k)[:, None], other=0)
-            x = tl.load(x_ptrs, mask=(start + x_k < k)[:, None], other=0.0)
+        inside = (start + x_k < k)[:, None]
+        x = tl.load(x_ptrs) if EVEN else tl.load(x_ptrs, mask=inside, other=0.0)
         if WIDE:
             x = _part(x, (column // VECTORS)[:, None])
         words = tl.reshape(words, [OCTETS, TILES, 8, 4, 4])
@@ -291,8 +300,8 @@ def _launch_tensor_cores(
         w.stride(0) // 16, scale.stride(0), x.stride(0),
         TILES_A_GROUP=0 if group >= k else group // TILE_K,
         COLUMNS=columns, OCTETS=launch.octets, WARPS=launch.warps, TILES=launch.tiles,
-        EVEN=k % (TILE_K * launch.tiles) == 0, STAGES=launch.stages, ASSEMBLY=w.is_cuda,
-        num_warps=launch.warps, enable_fp_fusion=True,
+        EVEN=k % (TILE_K * launch.tiles) == 0, AHEAD=AHEAD, STAGES=launch.stages,
+        ASSEMBLY=w.is_cuda, num_warps=launch.warps, enable_fp_fusion=True,
     )  # fmt: skip
 
 
