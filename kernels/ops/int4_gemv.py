@@ -184,9 +184,9 @@ def _tensor_cores(
         if TILES_A_GROUP == 0:
             acc = tl.dot(w, x, acc)
         else:
-            inside = start + tile * 128 < k
+            exists = start + tile * 128 < k
             group = (start // 128 + tile) // TILES_A_GROUP
-            scale = tl.load(scale_ptrs + group, mask=inside, other=0.0)
+            scale = tl.load(scale_ptrs + group, mask=exists, other=0.0)
             acc += tl.dot(w, x) * scale.to(tl.float32)[:, :, None]
         w_ptrs += TILES * 16
         x_ptrs += TILES * 128
