@@ -10,8 +10,10 @@ from kernels.sinkhorn import problem
 from kernels.sinkhorn.backward import gradient_recomputed, gradient_stored, kept_factors
 from kernels.sinkhorn.forward import (
     MOST_UNROLLED,
+    Launch,
     launch_tile,
     packed_block,
+    scalars_launch,
     scale_packed,
     scale_scalars,
 )
@@ -107,10 +109,16 @@ def test_more_iterations_than_are_unrolled_are_run(form):
 
 
 @each_form
-def test_paired_reciprocals_change_nothing_beyond_rounding(form, monkeypatch):
-    x = drawn(33, 4, 4)
-    monkeypatch.setattr("kernels.sinkhorn.forward.LATENCY_BOUND", 0)
-    close(scale_scalars(x, 3, form=form), truth(form, x, 3))
+@pytest.mark.parametrize("launch", [Launch(32, 2, False), Launch(64, 1, True)])
+def test_no_choice_of_launch_changes_more_than_rounding(form, launch, monkeypatch):
+    x = drawn(65, 4, 4)
+    monkeypatch.setattr("kernels.sinkhorn.forward.scalars_launch", lambda *_: launch)
+    close(scale_scalars(x, 2, form=form), truth(form, x, 2))
+
+
+def test_launch_depends_on_the_batch_by_three_classes_alone():
+    launches = {scalars_launch(2**k, 20) for k in range(28)}
+    assert len(launches) == 3
 
 
 @each_form

@@ -7,7 +7,15 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.sinkhorn.forward import EPS, MOST_UNROLLED, launch_tile, packed_block, tile_warps
+from kernels.sinkhorn.forward import (
+    EPS,
+    FEW_BLOCKS,
+    LATENCY_BOUND,
+    MOST_UNROLLED,
+    launch_tile,
+    packed_block,
+    tile_warps,
+)
 from kernels.sinkhorn.parts import (
     first_columns,
     half_steps,
@@ -98,6 +106,7 @@ def _scalars_backward(
     PAIRS: tl.constexpr,
     ASSEMBLY: tl.constexpr,
     PDL: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Differentiate 4 x 4 matrices, each by one thread.
 
@@ -117,7 +126,7 @@ def _scalars_backward(
     g1 = load_row(grad_ptr, offsets + 4, mask, 0.0, BLOCK)
     g2 = load_row(grad_ptr, offsets + 8, mask, 0.0, BLOCK)
     g3 = load_row(grad_ptr, offsets + 12, mask, 0.0, BLOCK)
-    if PDL:
+    if EARLY:
         gdc_launch_dependents()
     a, e0, u0 = start_row(x0, eps, FORM, ASSEMBLY)
     b, e1, u1 = start_row(x1, eps, FORM, ASSEMBLY)
@@ -330,11 +339,14 @@ def _launch_scalars(
     logits, grad = logits.contiguous(), grad.contiguous()
     out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch = logits.shape[0]
+    # A third fewer registers than it would take lets a third more warps share the card.
+    limit = {"maxnreg": 168} if batch > LATENCY_BOUND and logits.is_cuda and not stored else {}
     if batch:
         _scalars_backward[(triton.cdiv(batch, 32),)](
             logits, grad, us, vs, out, batch, n_iter, eps,
             N_ITER=0 if stored else n_iter, BLOCK=32, FORM=form, STORED=stored, PAIRS=0,
-            ASSEMBLY=logits.is_cuda, PDL=pdl, num_warps=1, enable_fp_fusion=True,
+            ASSEMBLY=logits.is_cuda, PDL=pdl, EARLY=pdl and batch <= FEW_BLOCKS, num_warps=1,
+            enable_fp_fusion=True, **limit,
             **({"launch_pdl": True} if pdl else {}),
         )  # fmt: skip
     return out

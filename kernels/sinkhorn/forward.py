@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -23,6 +25,8 @@ ROWS_PER_BLOCK = 256
 WIDEST_IN_REGISTERS = 64
 MOST_UNROLLED = 32
 LATENCY_BOUND = 65536
+CACHED = 2**19
+FEW_BLOCKS = 8192
 
 
 @triton.jit(do_not_specialize=["n_iter"])
@@ -145,6 +149,7 @@ def _scalars(
     WIDE_STORE: tl.constexpr,
     ASSEMBLY: tl.constexpr,
     PDL: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Scale 4 x 4 matrices, each by one thread: no exchange between threads."""
     matrix = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
@@ -156,7 +161,7 @@ def _scalars(
     x1 = load_row(logits_ptr, offsets + 4, mask, 0.0, BLOCK)
     x2 = load_row(logits_ptr, offsets + 8, mask, 0.0, BLOCK)
     x3 = load_row(logits_ptr, offsets + 12, mask, 0.0, BLOCK)
-    if PDL:
+    if EARLY:
         gdc_launch_dependents()
     a, e0, u0 = start_row(x0, eps, FORM, ASSEMBLY)
     b, e1, u1 = start_row(x1, eps, FORM, ASSEMBLY)
@@ -262,23 +267,46 @@ def tile_warps(block: int, block_n: int) -> int:
     return min(32, max(1, block * block_n**2 // 512))
 
 
+class Launch(NamedTuple):
+    """How many matrices a warp takes, how many reciprocals are paired, how results are stored."""
+
+    block: int
+    pairs: int
+    wide_store: bool
+
+
+def scalars_launch(batch: int, n_iter: int) -> Launch:
+    """Choose by what binds: latency, then instructions, then memory.
+
+    Alone in its program a matrix waits for every reciprocal, and products for pairs are more
+    steps. While results stay in cache, half sectors cost less than exchanging them first.
+    """
+    if batch <= LATENCY_BOUND:
+        return Launch(block=32, pairs=0, wide_store=True)
+    if batch <= CACHED:
+        return Launch(block=32, pairs=2, wide_store=n_iter < 16)
+    return Launch(block=64, pairs=1, wide_store=True)
+
+
 def scale_scalars(
     logits: torch.Tensor, n_iter: int, eps: float = EPS, form: str = "seed", pdl: bool = False
 ) -> torch.Tensor:
     """Scale one 4 x 4 matrix a thread.
 
     With `pdl` (Hopper and newer) the next kernel of the stream may be brought onto the card before
-    this one ends; it still waits for this one's results.
+    this one ends; it still waits for this one's results. A grid of many waves does not call it
+    early: it would take the place of blocks that are still to come.
     """
     logits = logits.contiguous()
     out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch = logits.shape[0]
+    launch = scalars_launch(batch, n_iter)
     if batch:
-        _scalars[(triton.cdiv(batch, 32),)](
+        _scalars[(triton.cdiv(batch, launch.block),)](
             logits, out, batch, n_iter, eps,
-            N_ITER=n_iter if n_iter <= MOST_UNROLLED else -1,
-            BLOCK=32, FORM=form, PAIRS=2 if batch > LATENCY_BOUND else 0, WIDE_STORE=n_iter <= 10,
-            ASSEMBLY=logits.is_cuda, PDL=pdl, num_warps=1, enable_fp_fusion=True,
-            **({"launch_pdl": True} if pdl else {}),
+            N_ITER=n_iter if n_iter <= MOST_UNROLLED else -1, FORM=form,
+            BLOCK=launch.block, PAIRS=launch.pairs, WIDE_STORE=launch.wide_store,
+            ASSEMBLY=logits.is_cuda, PDL=pdl, EARLY=pdl and batch <= FEW_BLOCKS, num_warps=1,
+            enable_fp_fusion=True, **({"launch_pdl": True} if pdl else {}),
         )  # fmt: skip
     return out
