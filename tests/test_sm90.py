@@ -1,11 +1,13 @@
 """What the compiler makes of the kernels for a Hopper GPU: seen without one."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from collector.machine_code import sass_opcodes
 from collector.static_code import compile_ops
+from kernels.registry import load_ops
 
 triton = pytest.importorskip("triton")
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -53,14 +55,18 @@ def test_every_kernel_compiles_without_spills(compiled):
         assert 0 < line.code.registers <= 128
 
 
-def test_every_call_is_one_kernel(compiled):
-    uses = [
+def test_no_call_is_more_kernels_than_its_implementation_says(compiled):
+    kernels = Counter(
         (x.op, u.implementation, w)
         for x in compiled.file.lines
         for u in x.used_by
         for w in u.workloads
-    ]
-    assert len(uses) == len(set(uses))
+    )
+    ops = load_ops()
+    workloads = {(name, w.key): w for name, op in ops.items() for w in op.workloads}
+    for (op, implementation, key), count in kernels.items():
+        launches = ops[op].implementation(implementation).launches
+        assert count <= (launches(workloads[op, key]) if launches else 1)
 
 
 @pytest.mark.parametrize(("hidden", "dtype"), MAIN)
@@ -136,3 +142,39 @@ def test_packed_tile_moves_16_bytes_at_a_time(found):
     code, _ = sinkhorn("packed", found)
     assert code.instructions.narrow_loads == code.instructions.narrow_stores == 0
     assert code.instructions.wide_loads == code.instructions.wide_stores > 0
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "rows=1048576,hidden=128,page_size=1,caches=1,bfloat16",
+        "rows=131072,hidden=1024,page_size=16,caches=2,bfloat16",
+    ],
+)
+def test_gather_moves_16_bytes_at_a_time_and_reads_a_page_number_once(found, workload):
+    code, opcodes = found("paged_kv_gather", "triton", workload)
+    counts = code.instructions
+    assert counts.wide_loads == counts.wide_stores == count(opcodes, "LDG.E.EF.128") >= 4
+    assert counts.narrow_loads == 4
+    assert counts.narrow_stores == counts.shared == counts.barrier == 0
+
+
+def test_attention_streams_keys_and_values_past_the_registers(found):
+    workload = "sequences=64,kv_heads=8,queries=8,selected=2048,head_dim=128,bfloat16"
+    _, opcodes = found("selected_attention", "triton", workload)
+    # 64 keys and 64 values of 256 bytes by 128 threads, in the loop and before it.
+    assert count(opcodes, "LDGSTS.E.BYPASS.128") == 2 * 16
+    assert count(opcodes, "HMMA.16816.F32.BF16") == 32
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_weights_of_four_bits_stay_in_registers_until_they_are_multiplied(found, dtype):
+    code, opcodes = found("int4_gemv", "triton", f"n=8192,k=8192,group=128,m=1,{dtype}")
+    # A lane loads 8 times 32 weights and four tiles of x; a word of eight takes four products of
+    # pairs, and a tile of 16 rows by 16 columns one product of matrices.
+    assert count(opcodes, "LDG.E.128") == 8 + 16
+    assert count(opcodes, "HFMA2") == 8 * 16
+    assert count(opcodes, "HMMA.16816.F32") == 8 * 4
+    # Shared memory serves the scales and the sum over the warps; the weights would need 32 and 32.
+    assert code.shared_bytes <= 2048
+    assert code.instructions.shared < 32
