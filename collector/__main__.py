@@ -70,7 +70,11 @@ def collect(
     ] = None,
     mode: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only forward, backward, or full (both passes)."),
+        typer.Option(
+            metavar="NAME",
+            help="Only forward, backward, or full (both passes). Unless this or --workload is "
+            "given, forward alone.",
+        ),
     ] = None,
     timer: Annotated[
         list[str] | None,

@@ -96,9 +96,16 @@ def op_jobs(op: Op, options: CollectOptions, device: str) -> Iterable[Job]:
             check = device == "cpu" and implementation.kind in ("triton", "library")
             series = chosen_series(options, device)
             if series and fits(workload, options, "smoke" if check else device):
-                for mode in op.modes(workload):
-                    if wanted(mode, options.modes) and implementation.builder(mode):
+                for mode in chosen_modes(op, workload, options):
+                    if implementation.builder(mode):
                         yield Job(op.name, implementation.name, mode, workload, series, check)
+
+
+def chosen_modes(op: Op, workload: Workload, options: CollectOptions) -> tuple[Mode, ...]:
+    """Return the modes that are selected; forward alone where neither they nor sizes are named."""
+    if not options.modes and not options.workloads:
+        return ("forward",)
+    return tuple(mode for mode in op.modes(workload) if wanted(mode, options.modes))
 
 
 def fits(workload: Workload, options: CollectOptions, where: str) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Phase = Literal["before", "between", "after"]
 LOST_CONTEXT = 75
+HOST_HIDDEN_NS = 50_000_000
 
 
 def run_job(bench: Bench, op: Op, job: plan.Job) -> None:
@@ -139,6 +140,9 @@ def send_timed(bench: Bench, built: Built, series: plan.Series) -> None:
     method = method_of(*series)
     if series == ("graph", "hot") and built.set_bytes > bench.clock.l2_bytes:
         reason = "one set is larger than the cache: nothing of it stays hot"
+        return send_failures(bench, built.op, built.job, [series], "skipped", reason)
+    if series[0] != "graph" and bench.where == "cuda" and built.call_ns > HOST_HIDDEN_NS:
+        reason = f"a call takes {built.call_ns / 1e6:.0f} ms of the GPU: the host's time is hidden"
         return send_failures(bench, built.op, built.job, [series], "skipped", reason)
     timing, checked = time_series(bench, built, method)
     flags = ["unsteady"] if timing.unsteady() else []

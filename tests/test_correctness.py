@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from collector.correctness import gate, judge, judge_all, poison, poisoned
 from kernels.spec import Tolerance
 
 TIGHT = Tolerance(absolute=1e-6, relative=1e-6, norm=1e-6)
-OP = SimpleNamespace(truth=lambda mode, i: i["x"].double() * 2, bounds=lambda mode, dtype: TIGHT)
+TRUTH = torch.arange(1.0, 9.0, dtype=torch.float64) * 2
 
 
 def inputs():
@@ -19,7 +17,7 @@ def inputs():
 
 def test_a_right_result_passes_the_gate_with_its_error():
     x = inputs()
-    verdict, outputs = gate(OP, "forward", "float32", lambda: x["x"] * 2, x, poison=True)
+    verdict, outputs = gate(TRUTH, TIGHT, lambda: x["x"] * 2, x, poison=True)
     assert verdict.right
     assert verdict.record("before").bound_ratio == 0
     assert torch.equal(outputs, x["x"] * 2)
@@ -33,7 +31,7 @@ def test_an_element_that_is_never_written_is_seen():
         out[:4] = x["x"][:4] * 2
         return out
 
-    assert not gate(OP, "forward", "float32", half, x, poison=True)[0].right
+    assert not gate(TRUTH, TIGHT, half, x, poison=True)[0].right
 
 
 def test_a_call_that_changes_its_input_is_refused_even_when_its_result_is_right():
@@ -44,7 +42,7 @@ def test_a_call_that_changes_its_input_is_refused_even_when_its_result_is_right(
         x["x"][0] = 7
         return out
 
-    verdict, _ = gate(OP, "forward", "float32", mutating, x, poison=True)
+    verdict, _ = gate(TRUTH, TIGHT, mutating, x, poison=True)
     assert "input 'x' was changed" in verdict.reason
 
 

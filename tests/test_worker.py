@@ -56,6 +56,12 @@ def test_torch_compile_without_a_compiler_is_unavailable_and_no_error(monkeypatc
     assert "install g++" in reason
 
 
+def test_a_gpu_too_old_or_none_makes_an_implementation_unavailable():
+    status, reason = refusal(made("triton", least_sm=90))
+    assert status == "unavailable"
+    assert "compute capability 9.0" in reason
+
+
 def test_a_compiler_named_by_cxx_counts(monkeypatch):
     monkeypatch.setenv("CXX", "my-compiler")
     monkeypatch.setattr(worker, "which", lambda name: name if name == "my-compiler" else None)
