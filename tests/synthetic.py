@@ -49,7 +49,8 @@ class Plan:
     factor on everything at that commit, sentinels included. `sass` maps like `effects` to the text
     that the machine code hash is made of; by default it changes where an effect begins. `uuids`
     maps a commit index to the physical card that measured it; each series and sentinel of a card is
-    off by up to `spread`.
+    off by up to `spread`. `swept` adds sizes beside the axis, traffic and launches: modelled for
+    `uncounted`, counted for all others. `quality` names figures of the results of `sinkhorn`.
     """
 
     seed: int = 0
@@ -71,6 +72,10 @@ class Plan:
     uuids: Mapping[int, str] = field(default_factory=dict)
     spread: float = 0.0
     subjects: Mapping[int, str] = field(default_factory=dict)
+    modes: tuple[Any, ...] = ("forward",)
+    swept: bool = False
+    quality: tuple[str, ...] = ()
+    uncounted: str = "triton-registers"
 
     def shas(self) -> list[str]:
         """Return the commit hashes, oldest first."""
@@ -199,29 +204,36 @@ def measurements(
         for info in OPS[op].implementations:
             if card.kind == "cpu" and info.kind not in ("eager", "compiled"):
                 continue
-            for sizes, dtype in workloads(op, plan.sweep):
-                yield from cases(plan, card, index, replicate, chance, op, info, sizes, dtype)
+            for sizes, dtype in workloads(op, plan.sweep, plan.swept):
+                for mode in plan.modes:
+                    given = (card, index, replicate, chance, op, info, sizes, dtype, mode)
+                    yield from cases(plan, *given)
 
 
 def cases(
     plan: Plan, card: Card, index: int, replicate: int, chance: random.Random,
-    op: str, info: r.ImplementationInfo, sizes: dict[str, int], dtype: str,
+    op: str, info: r.ImplementationInfo, sizes: dict[str, int], dtype: str, mode: Any,
 ) -> Iterator[r.Measurement]:  # fmt: skip
     """Return one implementation at one workload: every timer and cache, details once."""
     status, reason = status_of(plan, op, info.name, sizes)
     work = cost(op, sizes, dtype)
+    if plan.swept:
+        moved = work.minimal_bytes * (1 if info.kind == "triton" else 22)
+        modelled = {"traffic_bytes": moved, "launches": 2 if mode == "forward" else None}
+        work = work.model_copy(update=modelled)
+    factor = {"forward": 1.0, "backward": 1.6, "full": 2.5}[mode]
     timers = plan.timers if card.kind == "cuda" else ("call",)
     first = True
     for timer in timers:
         for cache in plan.caches:
             time_ns = model_ns(card, op, info.name, work, timer, cache)
-            time_ns *= effect(plan, index, op, info.name) * plan.shift.get(index, 1.0)
+            time_ns *= factor * effect(plan, index, op, info.name) * plan.shift.get(index, 1.0)
             time_ns *= offset(plan, index, f"{op} {info.name} {sizes} {dtype} {timer} {cache}")
             ran = status == "passed"
             sets = 8 if cache == "cold" else 1
             yield r.Measurement(
                 case=r.Case(
-                    op=op, implementation=info.name, mode="forward",
+                    op=op, implementation=info.name, mode=mode,
                     workload=r.WorkloadKey(sizes=sizes, dtype=dtype), timer=timer, cache=cache,
                 ),
                 workload_hash=r.identity(op, sizes, dtype), method_id=GPU_METHOD[timer],
@@ -232,16 +244,35 @@ def cases(
                 codegen=codegen(plan, index, op, info) if first and ran else None,
                 telemetry=telemetry(card) if ran else None,
                 peak_memory_bytes=work.minimal_bytes if first and ran else None,
+                quality=quality(plan, sizes) if first and ran and op == "sinkhorn" else None,
+                graph_nodes=nodes(plan, info) if first and ran else None,
                 compile_seconds=0.8 if first and ran and info.kind != "eager" else None,
                 flags=[],
             )  # fmt: skip
             first = False
 
 
-def workloads(op: str, sweep: int) -> list[tuple[dict[str, int], str]]:
+def quality(plan: Plan, sizes: Mapping[str, int]) -> dict[str, float] | None:
+    """Return figures that fall with the iterations."""
+    return dict.fromkeys(plan.quality, 0.8 * 0.7 ** sizes["n_iter"]) or None
+
+
+def nodes(plan: Plan, info: r.ImplementationInfo) -> int | None:
+    """Return the launches of a call as counted."""
+    if not plan.swept or info.name == plan.uncounted:
+        return None
+    return {"triton": 1, "compiled": 41}.get(info.kind, 83)
+
+
+def workloads(op: str, sweep: int, swept: bool = False) -> list[tuple[dict[str, int], str]]:
     """Return (sizes, dtype) of an op; `sweep` bounds the length of its curve."""
     if op == "sinkhorn":
-        return [({"batch": 4**k, "n": 4, "n_iter": 20}, "float32") for k in range(sweep)]
+        sizes = [(4**k, 4, 20) for k in range(sweep)]
+        if swept:
+            sizes += [(4**10, 4, n_iter) for n_iter in (1, 5, 10, 50)]
+            sizes += [(4**8, n, 20) for n in (2, 8, 16, 32)]
+            sizes += [(4**12, 4, 1)]
+        return [({"batch": b, "n": n, "n_iter": i}, "float32") for b, n, i in dict.fromkeys(sizes)]
     rows = [1, 4, 16, 64, 256, 1024, 4096, 16384][:sweep]
     curve = [({"rows": row, "hidden": 4096}, "float16") for row in rows]
     seeds = [(128, 1024), (512, 4096), (2048, 4096)]

@@ -25,6 +25,11 @@ def site(tmp_path_factory):
         effects={(2, "sinkhorn", "triton-packed"): 1.2},
     )  # fmt: skip
     synthetic.build(data, plan)
+    swept = synthetic.Plan(
+        seed=1, commits=1, replicates=1, timers=("graph",), caches=("cold",), ops=("sinkhorn",),
+        modes=("forward", "backward"), swept=True, quality=("row_residual_max",), samples=8,
+    )  # fmt: skip
+    synthetic.build(data, swept)
     return build(data, tmp_path_factory.mktemp("site") / "site")
 
 
@@ -106,6 +111,25 @@ def test_address_restores_the_view_and_hidden_lines(desktop):
     assert page.is_visible("[data-metric-of=bandwidth]")
     assert page.is_hidden("[data-metric-of=latency]")
     assert desktop.faults == []
+
+
+def test_curves_along_another_size_and_of_another_mode_are_in_the_address(desktop):
+    page = desktop.go("kernels/sinkhorn/")
+    assert page.locator("#sweep-0-chart .ka-static svg").count() == 1
+    page.get_by_role("link", name="along n_iter").click()
+    page.wait_for_function(
+        "document.querySelector('[data-slot=lead]').innerText.includes('n_iter = ')"
+    )
+    assert "c=batch%3D1048576%2Cn%3D4" in page.url
+    page.check("input[name=mode][value=backward]", force=True)
+    page.wait_for_function(
+        "document.querySelector('[data-slot=run]').innerText.startsWith('backward')"
+    )
+    assert desktop.see_charts() == []
+    title = "document.querySelector('#latency-chart .ka-live').layout.xaxis.title.text"
+    assert page.evaluate(title) == "n_iter"
+    assert page.locator("#sweep-0-chart").count() == 1
+    assert "mode=backward" in page.url and desktop.faults == []
 
 
 def test_unknown_state_in_the_address_is_told_and_charts_stay(desktop):
@@ -258,7 +282,7 @@ def test_page_without_javascript_shows_all_static_charts(browser, address):
     made = Visitor(browser, address, java_script_enabled=False, **MODES["light"])
     page = made.go("kernels/sinkhorn/")
     charts = page.query_selector_all(".ka-static svg")
-    assert len(charts) == 6 and all(chart.is_visible() for chart in charts)
+    assert len(charts) == 8 and all(chart.is_visible() for chart in charts)
     assert page.evaluate(OUTSIDE) == []
     assert page.is_hidden("form.ka-controls")
     made.context.close()

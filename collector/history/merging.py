@@ -89,6 +89,8 @@ def _point(run_id: str, commit: str | None, file: str, lines: Sequence[Located])
         method_id=record.method_id,
         workload_hash=record.workload_hash,
         location=f"{file}:{lines[0].line}",
+        graph_nodes=_own(record.graph_nodes, details.graph_nodes),
+        quality=tuple((record.quality or details.quality or {}).items()),
     )
 
 

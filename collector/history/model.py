@@ -80,7 +80,7 @@ class Point:
     quantiles are those of all samples of all replicates. All are None unless one replicate passed;
     one incorrect replicate makes the point incorrect. `ci_low_ns` and `ci_high_ns` bound the median
     at 95 %: over replicates where there are two or more, else within the one process.
-    `location` is `file:line` of its first record.
+    `location` is `file:line` of its first record; `quality` has pairs of name and value.
     """
 
     run_id: str
@@ -109,6 +109,8 @@ class Point:
     method_id: str
     workload_hash: str
     location: str
+    graph_nodes: int | None = None
+    quality: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

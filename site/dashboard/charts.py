@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from dashboard.format import binary, plain
@@ -12,6 +13,7 @@ from dashboard.palette import Style
 
 Scale = Literal["linear", "log2", "log10"]
 Value = float | None
+TICKS_APART = 1.5  # times, so that their labels stand side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Series:
     """One line. A y of None is a gap: not measured. `notes` are the hover texts of the points.
 
     `low` and `high` draw a whisker at each point; `breaks` are indices that no line leads to.
+    `labels` are written above the points.
     """
 
     key: str
@@ -63,6 +66,12 @@ class Series:
     bands: tuple[Band, ...] = ()
     breaks: frozenset[int] = frozenset()
     hollow: frozenset[int] = frozenset()
+    labels: tuple[str, ...] = ()
+
+    def labelled(self) -> list[tuple[float, float, str]]:
+        """Return where which label belongs."""
+        rows = zip(self.x, self.y, self.labels, strict=False)
+        return [(x, y, text) for x, y, text in rows if y is not None and text]
 
     def segments(self) -> list[list[int]]:
         """Return runs of indices that a line may join."""
@@ -107,7 +116,7 @@ class Line:
     x: tuple[float, ...]
     y: tuple[float, ...]
     dash: str = "solid"
-    label_at: Literal["start", "end", "below", "beside", "middle"] = "end"
+    label_at: Literal["start", "end", "below", "beside", "middle", "under"] = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +164,22 @@ def _band(label: str, run: list[tuple[float, float, float]], strong: bool) -> Ba
 
 
 def size_axis(title: str, values: Iterable[float]) -> Axis:
-    """Make a base-2 axis for sizes, with ticks at powers of two."""
+    """Make a base-2 axis for sizes, with ticks at powers of two, or at a few other sizes."""
     positive = [value for value in values if value > 0] or [1.0]
     low, high = math.floor(math.log2(min(positive))), math.ceil(math.log2(max(positive)))
     step = max(1, math.ceil((high - low) / 9))
-    ticks = tuple((2.0**power, binary(2.0**power)) for power in range(low, high + 1, step))
+    powers = [2.0**power for power in range(low, high + 1, step)]
+    ticks = tuple((size, binary(size)) for size in _few_sizes(positive) or powers)
     margin = 2 ** max(0.25, (high - low) * 0.02)
     return Axis(title, "log2", min(positive) / margin, max(positive) * margin, ticks)
+
+
+def _few_sizes(values: Sequence[float]) -> list[float]:
+    """Return the sizes themselves where they are few, apart, and not all powers of two."""
+    sizes = sorted(set(values))
+    apart = all(b >= TICKS_APART * a for a, b in pairwise(sizes))
+    few = len(sizes) <= 9 and apart and any(math.log2(size) % 1 for size in sizes)
+    return sizes if few else []
 
 
 def log_axis(title: str, values: Iterable[Value], suffix: str = "") -> Axis:

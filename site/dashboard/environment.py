@@ -10,8 +10,8 @@ from dashboard import format as words
 from dashboard.svg import DASHES, SYMBOLS
 
 FILTERS = (
-    *("binary", "bytes_text", "change", "date", "duration", "interval", "percent"),
-    *("plural", "rate", "short", "significant", "slug", "times"),
+    *("binary", "bytes_text", "change", "compact", "date", "duration", "interval", "percent"),
+    *("plural", "rate", "scientific", "short", "significant", "slug", "times"),
 )
 
 

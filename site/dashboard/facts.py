@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from collector.history.causes import environment_of
-from collector.history.model import Ceilings, Point, RunInfo
+from collector.history.model import Ceilings, Point, RunInfo, SeriesKey
 from collector.record import Device, schema
 from dashboard import format as words
 from dashboard.book import Book
@@ -172,11 +172,25 @@ def health(book: Book, tables: Sequence[CommitTable]) -> Iterator[File]:
 
 
 def _latest(book: Book) -> Iterator[tuple[Curves, str, int, Point]]:
-    for views in book.views.values():
-        for curves in views.values():
-            for name in curves.names:
-                for size, point in sorted(curves.points[name].items()):
+    """Return every series once, though several views may show it."""
+    seen: set[SeriesKey] = set()
+    for curves in (c for views in book.views.values() for c in views.values()):
+        for name in curves.names:
+            for size, point in sorted(curves.points[name].items()):
+                key = curves.keys[name][size]
+                if key not in seen:
+                    seen.add(key)
                     yield curves, name, size, point
+
+
+def _rows(book: Book, views: Iterable[Curves]) -> Iterator[tuple[Row, str]]:
+    """Return the row of every series once, with the axis of its view."""
+    seen: set[SeriesKey] = set()
+    for curves in views:
+        for row in rows(book.scene(curves)):
+            if row.key not in seen:
+                seen.add(row.key)
+                yield row, curves.axis
 
 
 def _coverage(book: Book) -> list[tuple[str, str, Counter[str]]]:
@@ -193,7 +207,7 @@ def _failures(book: Book) -> list[tuple[str, list[str], str, list[str]]]:
     for curves, name, size, point in _latest(book):
         if point.median_ns is None:
             where = found.setdefault((curves.op.name, name, status_words(point)), {})
-            where[f"{curves.op.axis} {words.binary(size)}"] = None
+            where[f"{curves.axis} {words.binary(size)}"] = None
     alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for (op, name, why), sizes in found.items():
         alike.setdefault((op, why, tuple(sizes)), []).append(name)
@@ -203,10 +217,9 @@ def _failures(book: Book) -> list[tuple[str, list[str], str, list[str]]]:
 def _flags(book: Book) -> list[tuple[str, str, int, list[str]]]:
     """Return each flag with its meaning, its number of cases and some of them."""
     found: dict[str, list[str]] = {}
-    for curves in (c for views in book.views.values() for c in views.values()):
-        for row in rows(book.scene(curves)):
-            for flag in row.flags:
-                found.setdefault(flag, []).append(_case_text(row, curves.op.axis))
+    for row, axis in _rows(book, (c for views in book.views.values() for c in views.values())):
+        for flag in row.flags:
+            found.setdefault(flag, []).append(_case_text(row, axis))
     return [
         (flag, FLAG_WORDS.get(flag, ""), len(cases), cases[:5])
         for flag, cases in sorted(found.items())
@@ -226,7 +239,7 @@ def data(book: Book) -> Iterator[File]:
     """Return the download page, the newest numbers as JSON, and the schema of the records."""
     names = []
     for op, views in book.views.items():
-        values = [_json(row) for c in views.values() for row in rows(book.scene(c))]
+        values = [_json(row) for row, _ in _rows(book, views.values())]
         name = f"data/{words.slug(op)}.json"
         content = compact({"op": op, "cases": values}) + "\n"
         names.append((op, name, len(values), len(content)))
@@ -246,6 +259,8 @@ def _json(row: Row) -> dict[str, Any]:
         "ci_high_ns": point.ci_high_ns, "q01_ns": point.q01_ns, "q99_ns": point.q99_ns,
         "replicates": len(point.medians_ns), "samples": point.samples,
         "gb_per_s": row.gb_per_s, "tflop_per_s": row.tflop_per_s,
+        "units_per_s": row.units_per_s, "graph_nodes": point.graph_nodes,
+        "peak_memory_bytes": point.peak_memory_bytes, "quality": dict(point.quality),
         "regime": row.roof.regime if row.roof else None,
         "fraction_of_roof": row.roof.fraction if row.roof else None,
         "speed_up": row.ratio.value if row.ratio else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collector.history.model import Ceilings, History, Point
 from collector.history.roof import Roof, pipe_flops_per_s, roof_in
@@ -34,6 +34,10 @@ REGIME_WORDS = {
     "special": "special-function-bound",
 }
 FEW_SAMPLES = 100
+HEADROOM = 0.1
+BANDS_ARE = (
+    "Percentile bands of all samples, not confidence intervals: 1 to 99 light, 25 to 75 dark"
+)
 STRIP_MARGIN = 2**0.25
 
 
@@ -78,7 +82,7 @@ class Scene:
     @property
     def axis(self) -> Axis:
         """Return the size axis: the same in all charts of the view."""
-        return size_axis(self.curves.op.axis, self.curves.axis_sizes)
+        return size_axis(self.curves.axis, self.curves.axis_sizes)
 
     @property
     def ceilings(self) -> Ceilings | None:
@@ -94,7 +98,7 @@ class Scene:
         """Return the hover text of a point: size, value, limit, commit."""
         point, run = self.curves.points[name][size], self.curves.run
         roof = self.roof(name, size)
-        lines = [f"{self.curves.op.axis} {words.binary(size)}: {value}", _limit_words(roof)]
+        lines = [f"{self.curves.axis} {words.binary(size)}: {value}", _limit_words(roof)]
         lines += [f"flags: {', '.join(flags)}"] if (flags := all_flags(point, roof)) else []
         commit = words.short(run.source.commit)
         return "\n".join([*filter(None, lines), f"{commit}, {words.date(run.started_at)}"])
@@ -132,16 +136,16 @@ def speed_up_chart(scene: Scene, baseline: str, focus: str | None) -> Chart:
     """Draw how many times faster than the baseline each implementation is."""
     curves = scene.curves
     lines = [_speed_up_line(scene, name, baseline) for name in curves.names if name != baseline]
-    series = tuple(line for line in lines if line is not None)
+    series = tuple(_annotated(line, focus) for line in lines if line is not None)
     own = ratios(curves, focus, baseline) if focus else []
     axis = scene.axis
     one = Line("", (axis.low, axis.high), (1.0, 1.0), "dash")
     return Chart(
         key="speedup",
         title=f"Speed-up over {baseline}",
-        caption=_speed_up_caption(baseline, own),
+        caption=_speed_up_caption(baseline, own, focus),
         x=axis,
-        y=log_axis(f"speed-up over {baseline}", [1.0, *extent(series)], "×"),
+        y=log_axis(f"speed-up over {baseline}", _with_headroom([1.0, *extent(series)]), "×"),
         series=series,
         marks=marks(scene),
         strips=strips(scene),
@@ -166,12 +170,26 @@ def _speed_up_line(scene: Scene, name: str, baseline: str) -> Series | None:
     return Series(name, name, scene.styles[name], x, y, notes, bands=band)
 
 
+def _annotated(line: Series, focus: str | None) -> Series:
+    """Write the values at the points of the best implementation."""
+    labels = tuple(words.times(value) if value is not None else "" for value in line.y)
+    return replace(line, labels=labels) if line.key == focus else line
+
+
+def _with_headroom(values: Sequence[Value]) -> list[Value]:
+    """Leave room above the highest point, for its value and the names of stretches."""
+    known = [value for value in values if value is not None]
+    return [*known, max(known) * (max(known) / min(known)) ** HEADROOM]
+
+
 def _ratio_words(ratio: SpeedUp) -> str:
     ends = f"{words.significant(ratio.low)}–{words.significant(ratio.high)}"
     return f"{words.times(ratio.value)} (95 %: {ends})"
 
 
-def _speed_up_caption(baseline: str, sample: Sequence[tuple[int, SpeedUp]]) -> str:
+def _speed_up_caption(
+    baseline: str, sample: Sequence[tuple[int, SpeedUp]], focus: str | None
+) -> str:
     basis = {ratio.basis for _, ratio in sample}
     told = {
         frozenset({"replicates"}): "bands are 95 % intervals over fresh processes",
@@ -179,7 +197,7 @@ def _speed_up_caption(baseline: str, sample: Sequence[tuple[int, SpeedUp]]) -> s
     }.get(frozenset(basis), "bands are 95 % intervals")
     return (
         f"Time of {baseline} over time of each implementation, both from the same run; {told}. "
-        "Above the dashed line is faster."
+        "Above the dashed line is faster." + (f" Values are those of {focus}." if sample else "")
     )
 
 
@@ -227,8 +245,10 @@ def _metric_line(scene: Scene, name: str, metric: Metric) -> Series | None:
     if not any(y):
         return None
     x = tuple(map(float, sizes))
-    wide = bands("1st to 99th percentile", x, *_ordered(column("q01_ns"), column("q99_ns")))
-    dark = bands("25th to 75th percentile", x, *_ordered(column("q25_ns"), column("q75_ns")), True)
+    wide = bands("percentile band, 1 to 99", x, *_ordered(column("q01_ns"), column("q99_ns")))
+    dark = bands(
+        "percentile band, 25 to 75", x, *_ordered(column("q25_ns"), column("q75_ns")), True
+    )
     notes = tuple(_metric_note(scene, name, size, metric) for size in sizes)
     hollow = frozenset(i for i, size in enumerate(sizes) if _suspect(scene, name, size))
     style = scene.styles[name]
@@ -266,13 +286,12 @@ def _suspect(scene: Scene, name: str, size: int) -> bool:
 def _metric_caption(scene: Scene, metric: Metric) -> str:
     points = [p for name in scene.curves.names for p in scene.curves.passed(name).values()]
     fewest = min((point.samples for point in points), default=0)
-    bands_are = "Bands are percentiles of all samples: 1 to 99 light, 25 to 75 dark"
     few = f" (with {fewest} samples at the fewest, the outer ends are nearly the extremes)"
     if metric.key != "latency" and not scene.curves.view.timed_on_device:
         return "The time to enqueue a call holds none of its work, so no rate follows from it."
     what = "Median time of one call" if metric.key == "latency" else f"By {metric.work}"
     return (
-        f"{what}. {bands_are}{few if fewest < FEW_SAMPLES else ''}. Hollow points beat their roof."
+        f"{what}. {BANDS_ARE}{few if fewest < FEW_SAMPLES else ''}. Hollow points beat their roof."
     )
 
 
@@ -330,7 +349,9 @@ def status_words(point: Point) -> str:
 
 
 def marked(scene: Scene) -> tuple[Strip, ...]:
-    """Return the stretches of the axis that the op itself marks, as far as they were measured."""
+    """Return the stretches of its axis that the op itself marks, as far as they were measured."""
+    if not scene.curves.along_own_axis:
+        return ()
     low, high = scene.axis.low, scene.axis.high
     marks = (one for one in scene.curves.op.marks or () if one.low < high and one.high > low)
     return tuple(Strip("range", one.name, float(one.low), float(one.high)) for one in marks)

@@ -41,7 +41,7 @@ class Finding:
     @property
     def crossover(self) -> str:
         """Say where it is faster than the baseline."""
-        return crossover_words(self.ratios, self.scene.curves.op.axis, self.baseline)
+        return crossover_words(self.ratios, self.scene.curves.axis, self.baseline)
 
 
 def focus(curves: Curves, baseline: str) -> str | None:
@@ -90,7 +90,7 @@ def lead(scene: Scene) -> Markup:
 
 
 def _speed_sentence(found: Finding, device: str) -> Markup:
-    axis = found.scene.curves.op.axis
+    axis = found.scene.curves.axis
     (best_at, best), (worst_at, worst) = found.best, found.worst
     if len(found.ratios) == 1:
         text = "On {}, <strong>{}</strong> is <strong>{}</strong> as fast as {} at {} = {}."
@@ -113,7 +113,7 @@ def _roof_sentence(found: Finding) -> Markup:
     roof = found.roof
     if roof is None or roof.regime is None or roof.fraction is None:
         return Markup("")
-    axis, size = found.scene.curves.op.axis, words.binary(found.largest)
+    axis, size = found.scene.curves.axis, words.binary(found.largest)
     text = "At {} = {} it is {} and reaches {} of its roof."
     share = words.percent(roof.fraction)
     return Markup(text).format(axis, size, REGIME_WORDS[roof.regime], share)

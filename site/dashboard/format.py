@@ -28,6 +28,7 @@ __all__ = [
     "binary",
     "bytes_text",
     "change",
+    "compact",
     "date",
     "duration",
     "interval",
@@ -35,6 +36,7 @@ __all__ = [
     "plain",
     "plural",
     "rate",
+    "scientific",
     "short",
     "significant",
     "slug",
@@ -57,6 +59,19 @@ STATUS_WORDS: Mapping[str, str] = {
     "unavailable": "not available",
     "skipped": "skipped",
 }
+
+
+def compact(value: float) -> str:
+    """Write a large number with an SI prefix, for example `18.2 G`."""
+    return rate(value, "").strip()
+
+
+def scientific(value: float) -> str:
+    """Write a number that may be very small, for example `5.4e-4`."""
+    if value == 0 or 0.01 <= abs(value) < 1e6:
+        return significant(value, 2)
+    digits, _, power = f"{value:.1e}".partition("e")
+    return f"{digits}e{int(power)}"
 
 
 def date(stamp: str) -> str:

@@ -16,7 +16,8 @@ from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
-from dashboard.rows import rows
+from dashboard.rows import columns, quality_names, rows
+from dashboard.sweeps import Sweep, query, sweep_chart, sweeps_beside
 from dashboard.timeline import default_size, history_chart, sizes_of, timeline
 from dashboard.views import FIELDS, Curves, View
 
@@ -30,6 +31,7 @@ class Shown:
     scene: Scene
     charts: dict[str, Drawn]
     slots: dict[str, str]
+    sweeps: list[Sweep]
 
 
 def op_path(name: str) -> str:
@@ -66,13 +68,40 @@ def show(book: Book, path: str, curves: Curves) -> Shown:
     drawn.append(_roofline(book, scene, _best_and_baseline(curves)))
     times = timeline(scene)
     drawn.append(draw(history_chart(times, default_size(times)), book.environment))
-    slots = {
-        "lead": str(lead(scene)),
-        "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(curves.view)),
-        "missing": _part(book, "part_missing.j2", path, missing=missing(scene), op=curves.op),
-        "table": _part(book, "part_rows.j2", path, rows=rows(scene), op=curves.op),
+    sweeps = _sweeps(book, curves)
+    charts = {one.chart.key: one for one in [*drawn, *(sweep.drawn for sweep in sweeps)]}
+    return Shown(scene, charts, _slots(book, path, scene, sweeps), sweeps)
+
+
+def _sweeps(book: Book, curves: Curves) -> list[Sweep]:
+    """Draw the curves along other sizes that belong to a view."""
+    views = book.views[curves.op.name]
+    made = []
+    for place, beside in enumerate(sweeps_beside(views, curves.view)):
+        drawn = draw(sweep_chart(book.scene(beside), place), book.environment)
+        made.append(Sweep(beside.axis, drawn, query(beside.view, next(iter(views)))))
+    return made
+
+
+def _slots(book: Book, path: str, scene: Scene, sweeps: list[Sweep]) -> dict[str, str]:
+    """Return the pieces of HTML that change with the view."""
+    axis, found = scene.curves.axis, rows(scene)
+    table = {
+        "rows": found,
+        "op": scene.curves.op,
+        "axis": axis,
+        "has": columns(found),
+        "qualities": quality_names(found),
+        "unit": scene.curves.op.axis,
     }
-    return Shown(scene, {one.chart.key: one for one in drawn}, slots)
+    return {
+        "lead": str(lead(scene)),
+        "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(scene.curves.view)),
+        "missing": _part(book, "part_missing.j2", path, missing=missing(scene), axis=axis),
+        "sweeps": _part(book, "part_sweeps.j2", path, sweeps=sweeps, filled=True),
+        "columns": _part(book, "part_columns.j2", path, **table),
+        "table": _part(book, "part_rows.j2", path, **table),
+    }
 
 
 def _best_and_baseline(curves: Curves) -> list[str]:
@@ -83,7 +112,7 @@ def _best_and_baseline(curves: Curves) -> list[str]:
 
 
 def _roofline(book: Book, scene: Scene, names: Iterable[str]) -> Drawn:
-    paths, axis = op_paths(scene, names), scene.curves.op.axis
+    paths, axis = op_paths(scene, names), scene.curves.axis
     chart = roofline_chart(paths, scene.ceilings, axis)
     return draw(chart, book.environment, roofline_table(paths, axis))
 
@@ -99,8 +128,10 @@ def missing(scene: Scene) -> list[tuple[str, str, list[str]]]:
 
 
 def _main(book: Book, shown: Shown) -> dict[str, Any]:
+    """Return what the script puts into the page; it fills the figures of a slot by itself."""
     charts = {key: _entry(book, drawn) for key, drawn in shown.charts.items()}
-    return {"charts": charts, "slots": shown.slots}
+    shells = _part(book, "part_sweeps.j2", "", sweeps=shown.sweeps, filled=False)
+    return {"charts": charts, "slots": shown.slots | {"sweeps": shells}}
 
 
 def _variants(book: Book, shown: Shown) -> dict[str, Any]:
@@ -115,7 +146,8 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
     for size in (None, *sizes_of(times)):
         for relative in (True, False):
             chart = history_chart(times, size or default_size(times), relative)
-            key = f"history:{size or ''}:{'change' if relative else 'time'}"
+            at = _size_key(curves, size) if size else ""
+            key = f"history:{at}:{'change' if relative else 'time'}"
             made[key] = _entry(book, draw(chart, book.environment))
     made["roofline:all"] = _entry(book, _roofline(book, scene, curves.names))
     return {"charts": made}
@@ -160,9 +192,13 @@ def _choices(book: Book, views: list[View], default: View) -> list[dict[str, Any
     """Return the controls that choose a view, each with its options."""
     labels = ("Device", "Type", "Sizes", "Mode", "Timer", "Cache")
     made = []
+    several = len({view.axis for view in views}) > 1
+    configs = {view.config: _config_text(view, several) for view in views}
     for place, (field, label) in enumerate(zip(FIELDS, labels, strict=True)):
         values = list(dict.fromkeys(view.choices[place] for view in views))
-        options = [(value, _choice_text(book, field, value)) for value in values]
+        options = [
+            (v, configs[v] if field == "c" else _choice_text(book, field, v)) for v in values
+        ]
         chosen = default.choices[place]
         made.append({"name": field, "label": label, "options": options, "chosen": chosen})
     return made
@@ -173,7 +209,13 @@ def _choice_text(book: Book, field: str, value: str) -> str:
         return book.history.devices[value].name
     if field == "timer":
         return f"{value} ({TIMER_WORDS[value]})"
-    return value.replace("=", " = ").replace(",", ", ") if field == "c" else value
+    return value
+
+
+def _config_text(view: View, along: bool) -> str:
+    """Say which sizes are fixed, and along which the curves run where there is a choice."""
+    fixed = ", ".join(f"{name} = {words.binary(size)}" for name, size in view.fixed) or "all"
+    return f"{fixed}, along {view.axis}" if along else fixed
 
 
 def _implementations(book: Book, op: OpInfo) -> list[dict[str, Any]]:
@@ -192,10 +234,17 @@ def _baselines(book: Book, op: OpInfo) -> list[str]:
 
 
 def _sizes(book: Book, op: OpInfo) -> list[tuple[str, str]]:
-    views = book.views[op.name].values()
-    sizes = {size for curves in views for line in curves.history.values() for size in line}
-    every = [(str(size), f"{op.axis} = {words.binary(size)}") for size in sorted(sizes)]
-    return [("", f"{op.axis} with most commits"), *every]
+    """Return the sizes that a history can be shown at: those along the op's axis first."""
+    found: dict[tuple[bool, str, int], tuple[str, str]] = {}
+    for curves in book.views[op.name].values():
+        for size in {size for line in curves.history.values() for size in line}:
+            place = (not curves.along_own_axis, curves.axis, size)
+            found[place] = _size_key(curves, size), f"{curves.axis} = {words.binary(size)}"
+    return [("", "size with most commits"), *(found[place] for place in sorted(found))]
+
+
+def _size_key(curves: Curves, size: int) -> str:
+    return str(size) if curves.along_own_axis else f"{curves.axis}={size}"
 
 
 def _short_hash(view: View) -> str:

@@ -16,6 +16,7 @@ LABELS = {
     "start": (0, "top right"),
     "below": (0, "bottom right"),
     "beside": (1, "bottom right"),
+    "under": (-1, "bottom left"),
 }
 LANE_SHARE = 0.045
 STATUS_SYMBOLS = {"skipped": "line-ew-open", "unavailable": "line-ew-open"}
@@ -67,6 +68,25 @@ def _series(series: Series, axis: Axis) -> Iterator[Json]:
     if series.low:
         trace["error_y"] = _whiskers(series)
     yield trace
+    if labelled := series.labelled():
+        yield _values(labelled, series)
+
+
+def _values(labelled: list[tuple[float, float, str]], series: Series) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "meta": series.key,
+        "name": escape(series.name),
+        "x": [x for x, _, _ in labelled],
+        "y": [y for _, y, _ in labelled],
+        "text": [escape(text) for _, _, text in labelled],
+        "textposition": "top center",
+        "textfont": {"size": 11},
+        "marker": {"size": 14, "opacity": 0},
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+    }
 
 
 def _with_gaps(series: Series) -> tuple[list[float], list[float | None], list[str], list[bool]]:

@@ -12,6 +12,14 @@ from dashboard import format as words
 from dashboard.charts import Axis, Chart, Line, Series, Table, extent, log_axis
 from dashboard.figures import Scene, all_flags
 from dashboard.metrics import intensity_flops_per_byte, tflop_per_s
+from dashboard.op_limits import (
+    Found,
+    OpLimit,
+    Place,
+    issue_flops_per_s,
+    issue_per_s,
+    op_limits,
+)
 from dashboard.palette import Style
 
 DECADE = 10.0
@@ -21,9 +29,11 @@ CAPTION = (
     "Intensity is flops over minimal bytes, both from the op's cost model; limits are measured "
     "on this device in the same run. Each path runs along {axis}, hollow at the smallest size."
 )
-
-
-Place = tuple[int, Point, float, float]  # size, point, FLOP per byte, TFLOP/s
+ISSUE_CAPTION = (
+    " Instruction issue: the multiply-add sentinel starts an instruction a lane and cycle, {rate}; "
+    "the limit counts one for each special function and one for two flops, as if all were fused. "
+    "How many are, the records do not say: with none it lies at {unfused}."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +70,9 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     series = tuple(_series(path, points) for path, points in drawn)
     intensities = [x for line in series for x in line.x]
     pipes = {p.cost.pipe for _, points in drawn for _, p, _, _ in points if p.cost}
+    own = op_limits(_by_op(drawn))
     x = _x_axis(intensities, ceilings, pipes)
-    lines = tuple(_limits(x, ceilings, pipes, drawn)) if ceilings else ()
+    lines = tuple(_limits(x, ceilings, pipes, own)) if ceilings else ()
     heights = [*extent(series), *(y for line in lines for y in line.y)]
     low = min((y for y in extent(series) if y), default=1.0)
     shown = [y for y in heights if y is not None and y >= low / DECADE]
@@ -69,7 +80,7 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     return Chart(
         key="roofline",
         title="Roofline",
-        caption=CAPTION.format(axis=axis),
+        caption=CAPTION.format(axis=axis) + _issue_caption(_by_op(drawn)),
         x=x,
         y=y,
         series=series,
@@ -77,8 +88,27 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     )
 
 
+def _by_op(drawn: Iterable[tuple[Path, list[Place]]]) -> dict[str, list[tuple[Scene, Place]]]:
+    found: dict[str, list[tuple[Scene, Place]]] = {}
+    for path, points in drawn:
+        found.setdefault(path.scene.curves.op.name, []).extend((path.scene, p) for p in points)
+    return found
+
+
+def _issue_caption(found: Found) -> str:
+    """Say how the limit of instructions is drawn, where there is one and one op alone."""
+    if len(found) != 1:
+        return ""
+    scene, (_, point, _, _) = next(iter(found.values()))[-1]
+    unfused = issue_flops_per_s(scene, point.cost, fused=False) if point.cost else None
+    if unfused is None:
+        return ""
+    rate = words.rate(issue_per_s(scene.ceilings, scene.curves.run.device), " instructions/s")
+    return ISSUE_CAPTION.format(rate=rate, unfused=words.rate(unfused, "FLOP/s"))
+
+
 def roofline_table(paths: Sequence[Path], axis: str) -> Table:
-    """List the paths of a roofline by size."""
+    """List the paths of a roofline by size, and the limits that lie elsewhere for each op."""
     rows = [
         (
             f"{path.name}, {words.binary(size)}",
@@ -86,6 +116,11 @@ def roofline_table(paths: Sequence[Path], axis: str) -> Table:
         )
         for path in paths
         for size, _, across, up in path.points()
+    ]
+    rows += [
+        (f"{limit.name}, {limit.op}", (words.significant(across), words.significant(up), ""))
+        for limit in op_limits(_by_op((path, path.points()) for path in paths if path.points()))
+        for across, up in zip(limit.x, limit.tflop_per_s, strict=True)
     ]
     return Table(f"path, {axis}", ("FLOP per byte", "TFLOP/s", "of its roof"), tuple(rows))
 
@@ -125,9 +160,7 @@ def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable
     return log_axis("FLOP per byte", span)
 
 
-def _limits(
-    x: Axis, ceilings: Ceilings, pipes: set[str], drawn: list[tuple[Path, list[Place]]]
-) -> Iterator[Line]:
+def _limits(x: Axis, ceilings: Ceilings, pipes: set[str], own: Sequence[OpLimit]) -> Iterator[Line]:
     rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
     top = max(rates.values(), default=None)
     if ceilings.copy_bytes_per_s:
@@ -139,7 +172,7 @@ def _limits(
         start = rate / ceilings.copy_bytes_per_s if ceilings.copy_bytes_per_s else x.low
         ends = (min(start, x.high / 2), x.high)
         yield Line(f"{pipe} {words.rate(rate, 'FLOP/s')}", ends, (rate / 1e12,) * 2)
-    yield from _special_limits(x, ceilings, drawn)
+    yield from _op_lines(x, own)
 
 
 def _slope(name: str, bytes_per_s: float, x: Axis, top: float | None) -> Line:
@@ -148,23 +181,22 @@ def _slope(name: str, bytes_per_s: float, x: Axis, top: float | None) -> Line:
     return Line(f"{name} {words.rate(bytes_per_s, 'B/s')}", (x.low, end), ys)
 
 
-def _special_limits(
-    x: Axis, ceilings: Ceilings, drawn: list[tuple[Path, list[Place]]]
-) -> Iterator[Line]:
-    """Draw where an op with as many special functions as this one can get, one line an op."""
-    best: dict[str, Place] = {}
-    for path, points in drawn:
-        op = path.scene.curves.op.name
-        best[op] = max([*points, *([best[op]] if op in best else [])], key=lambda place: place[3])
-    for op, (_, point, across, up) in best.items():
-        if not point.cost or not point.cost.special_ops or not ceilings.special_ops_per_s:
-            continue
-        rate = point.cost.flops / point.cost.special_ops * ceilings.special_ops_per_s
-        if rate / 1e12 < 100 * up:
-            beside = across * (x.high / x.low) ** BESIDE
-            xs = (max(x.low, across / 2), beside, min(x.high, across * ROOM))
-            label = "special functions" if len(best) == 1 else f"special:\n{op}"
-            yield Line(label, xs, (rate / 1e12,) * 3, "dot", "beside")
+def _op_lines(x: Axis, limits: Sequence[OpLimit]) -> Iterator[Line]:
+    """Draw the limits of each op; those of a single op share one label, under the lowest."""
+    single = len({limit.op for limit in limits}) == 1
+    for limit in limits:
+        xs = (max(x.low, limit.x[0] / 2), *limit.x, min(x.high, limit.x[-1] * ROOM))
+        ys = (limit.tflop_per_s[0], *limit.tflop_per_s, limit.tflop_per_s[-1])
+        if single:
+            label = "\n".join(map(_limit_label, limits)) if limit is limits[-1] else ""
+            yield Line(label, xs, ys, "dot", "under")
+        else:
+            beside = (xs[0], limit.x[-1] * (x.high / x.low) ** BESIDE, xs[-1])
+            yield Line(f"special:\n{limit.op}", beside, (ys[-1],) * 3, "dot", "beside")
+
+
+def _limit_label(limit: OpLimit) -> str:
+    return f"{limit.name} {words.rate(limit.tflop_per_s[-1] * 1e12, 'FLOP/s')}"
 
 
 def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from collector.history.model import Point, SeriesKey
@@ -28,6 +28,31 @@ class Row:
     flags: tuple[str, ...]
     registers: str
     command: str
+    units_per_s: float | None
+    launches: int | None
+    modelled: bool
+    quality: Mapping[str, float]
+
+    @property
+    def traffic_bytes(self) -> int | None:
+        """Return the bytes that this implementation is expected to move, where modelled."""
+        return self.point.cost.traffic_bytes if self.point.cost else None
+
+    @property
+    def traffic_ratio(self) -> float | None:
+        """Return those bytes over the least that the op needs."""
+        moved, cost = self.traffic_bytes, self.point.cost
+        return moved / cost.minimal_bytes if moved and cost and cost.minimal_bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns the rows of a view have something for."""
+
+    units: bool
+    launches: bool
+    modelled: bool
+    traffic: bool
 
 
 def rows(scene: Scene) -> list[Row]:
@@ -40,7 +65,7 @@ def _rows(scene: Scene) -> Iterator[Row]:
     for name in curves.names:
         against = dict(ratios(curves, name, curves.op.baseline))
         for size, point in sorted(curves.points[name].items()):
-            roof = scene.roof(name, size)
+            roof, counted = scene.roof(name, size), point.graph_nodes is not None
             yield Row(
                 key=curves.keys[name][size],
                 size=size,
@@ -51,7 +76,11 @@ def _rows(scene: Scene) -> Iterator[Row]:
                 tflop_per_s=_rate(scene, point, 2),
                 flags=all_flags(point, roof),
                 registers=_registers(point),
-                command=command(curves.keys[name][size], curves.op.axis),
+                command=command(curves.keys[name][size]),
+                units_per_s=_units_per_s(scene, curves.keys[name][size], point),
+                launches=point.graph_nodes if counted else modelled_launches(point),
+                modelled=not counted,
+                quality=dict(point.quality),
             )
 
 
@@ -61,18 +90,48 @@ def _rate(scene: Scene, point: Point, metric: int) -> float | None:
     return METRICS[metric].value(point, point.median_ns)
 
 
+def _units_per_s(scene: Scene, key: SeriesKey, point: Point) -> float | None:
+    """Return how many units of the op's axis, such as rows, are done a second."""
+    count = dict(key.sizes).get(scene.curves.op.axis, 0)
+    if point.median_ns is None or not count or not scene.curves.view.timed_on_device:
+        return None
+    return count / point.median_ns * 1e9
+
+
+def modelled_launches(point: Point) -> int | None:
+    """Return the kernels that a call is expected to start, where that is modelled."""
+    return point.cost.launches if point.cost else None
+
+
+def columns(found: Sequence[Row]) -> Columns:
+    """Say which columns have something to show."""
+    launches = [row for row in found if row.launches is not None]
+    return Columns(
+        units=any(row.units_per_s for row in found),
+        launches=bool(launches),
+        modelled=any(row.modelled for row in launches),
+        traffic=any(row.traffic_bytes is not None for row in found),
+    )
+
+
+def quality_names(found: Iterable[Row]) -> list[str]:
+    """Return the names of all figures of quality, as first seen."""
+    return list(dict.fromkeys(name for row in found for name in row.quality))
+
+
 def _registers(point: Point) -> str:
     """Write registers and spills of each kernel, for example `40 / 0`."""
     return ", ".join(f"{code.registers} / {code.spills}" for code in point.codegen)
 
 
-def command(key: SeriesKey, axis: str) -> str:
+def command(key: SeriesKey) -> str:
     """Return the one command that repeats a case."""
-    sizes = dict(key.sizes)
+    sizes = ",".join(f"{name}={size}" for name, size in key.sizes)
     options = {
         "--op": key.op,
         "--implementation": key.implementation,
-        "--workload": f"{axis}={sizes[axis]}" if axis in sizes else "default",
+        "--workload": sizes or "default",
+        "--mode": key.mode,
         "--dtype": key.dtype,
         "--timer": key.timer,
         "--cache": key.cache,

@@ -22,6 +22,7 @@ LABELS = {
     "start": (0, "start", 4, -5),
     "below": (0, "start", 8, 16),
     "beside": (1, "start", 4, 16),
+    "under": (-1, "end", -4, 14),
 }
 SYMBOLS = {
     "circle": "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0",
@@ -68,6 +69,7 @@ class Drawing:
     whiskers: str
     bands: tuple[tuple[str, bool], ...]
     dash: str
+    labels: tuple[tuple[float, float, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def _drawing(series: Series, frame: Frame) -> Drawing:
         whiskers="".join(_whiskers(series, frame)),
         bands=tuple((_polygon(band, frame), band.strong) for band in series.bands),
         dash=DASHES[series.style.dash],
+        labels=tuple((frame.at_x(x), frame.at_y(y), text) for x, y, text in series.labelled()),
     )
 
 

@@ -63,8 +63,8 @@ def history_chart(times: Timeline, size: int, relative: bool = True) -> Chart:
     title = "time over that of the first commit" if relative else "time of one call (µs)"
     return Chart(
         key="history",
-        title=f"History at {curves.op.axis} = {words.binary(size)}",
-        caption=_caption(curves.op.axis, size, len(commits), relative),
+        title=f"History at {curves.axis} = {words.binary(size)}",
+        caption=_caption(curves.axis, size, len(commits), relative),
         x=linear_axis("commit, first parents in order", [c.sha[:7] for c in commits] or [""]),
         y=log_axis(title, extent(series), "×" if relative else ""),
         series=series,

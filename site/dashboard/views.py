@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from collector.history.model import History, Point, RunInfo, SeriesKey, Sizes
 from collector.record import OpInfo
 
 FIELDS = ("d", "t", "c", "mode", "timer", "cache")
+Lines = Mapping[str, Mapping[int, tuple[Point, ...]]]
+SWEEP = 3  # so many sizes make a curve along another size than the op's own axis
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class View:
-    """One configuration of an op: its lines may be compared with one another."""
+    """One configuration of an op along one size: its lines may be compared with one another."""
 
     device: str
     dtype: str
+    axis: str
     fixed: Sizes
     mode: str
     timer: str
@@ -51,8 +54,18 @@ class Curves:
     op: OpInfo
     run: RunInfo
     points: Mapping[str, Mapping[int, Point]]
-    history: Mapping[str, Mapping[int, tuple[Point, ...]]]
+    history: Lines
     keys: Mapping[str, Mapping[int, SeriesKey]]
+
+    @property
+    def axis(self) -> str:
+        """Return the size that the curves run along."""
+        return self.view.axis
+
+    @property
+    def along_own_axis(self) -> bool:
+        """Say whether that is the op's own axis."""
+        return self.view.axis == self.op.axis
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,75 +84,108 @@ class Curves:
         return {size: line[size] for size in sorted(line) if line[size].median_ns is not None}
 
 
-@dataclass(slots=True)
-class _Found:
-    history: dict[str, dict[int, tuple[Point, ...]]] = field(default_factory=dict)
-    keys: dict[str, dict[int, SeriesKey]] = field(default_factory=dict)
-
-
 def curves_of(history: History, op: OpInfo) -> dict[View, Curves]:
-    """Return every view of an op, best default first."""
-    found: dict[View, _Found] = {}
-    for key, points in history.series.items():
-        if key.op == op.name:
-            _place(found.setdefault(view_of(key, op), _Found()), key, op, points)
-    made = [_curves(history, op, view, one) for view, one in found.items()]
-    return {curves.view: curves for curves in sorted(made, key=_preference)}
+    """Return every view of an op, best default first.
+
+    Beside those along its axis there is one for each other size that a run swept, all else equal.
+    """
+    keys = [key for key in history.series if key.op == op.name]
+    sweeps = _longest_sweeps(_curves(history, op, *found) for found in _sweeps(keys, op))
+    inside = {key for one in sweeps for line in one.keys.values() for key in line.values()}
+    along = _grouped(keys, op.axis).items()
+    own = [_curves(history, op, view, one) for view, one in along if not _within(one, inside)]
+    return {curves.view: curves for curves in sorted([*own, *sweeps], key=_preference)}
 
 
-def view_of(key: SeriesKey, op: OpInfo) -> View:
-    """Return the view that a series belongs to."""
-    fixed = tuple((name, size) for name, size in key.sizes if name != op.axis)
-    return View(key.device, key.dtype, fixed, key.mode, key.timer, key.cache)
+def view_of(key: SeriesKey, axis: str) -> View:
+    """Return the view along a size that a series belongs to."""
+    fixed = tuple((name, size) for name, size in key.sizes if name != axis)
+    return View(key.device, key.dtype, axis, fixed, key.mode, key.timer, key.cache)
 
 
-def axis_size(key: SeriesKey, op: OpInfo) -> int:
-    """Return where a series lies on its op's axis; 0 when it has no such size."""
-    return dict(key.sizes).get(op.axis, 0)
+def _grouped(keys: Iterable[SeriesKey], axis: str) -> dict[View, list[SeriesKey]]:
+    found: dict[View, list[SeriesKey]] = {}
+    for key in keys:
+        found.setdefault(view_of(key, axis), []).append(key)
+    return found
 
 
-def _place(found: _Found, key: SeriesKey, op: OpInfo, points: tuple[Point, ...]) -> None:
-    size = axis_size(key, op)
-    found.history.setdefault(key.implementation, {})[size] = points
-    found.keys.setdefault(key.implementation, {})[size] = key
+def _sweeps(keys: Sequence[SeriesKey], op: OpInfo) -> Iterator[tuple[View, list[SeriesKey]]]:
+    """Return the views along other sizes than the axis that may hold a curve."""
+    others = dict.fromkeys(name for key in keys for name, _ in key.sizes if name != op.axis)
+    for name in others:
+        having = [key for key in keys if dict(key.sizes).get(name, 0) > 0]
+        for view, one in _grouped(having, name).items():
+            if len({key.sizes for key in one}) >= SWEEP:
+                yield view, one
 
 
-def _curves(history: History, op: OpInfo, view: View, found: _Found) -> Curves:
-    every = [(name, p) for name, line in found.history.items() for ps in line.values() for p in ps]
-    run = history.runs[_chosen_run(history, op, every)]
+def _longest_sweeps(found: Iterable[Curves]) -> list[Curves]:
+    """Return the longest curve along each size, of those that one run measured enough of."""
+    best: dict[View, Curves] = {}
+    for curves in sorted(found, key=lambda one: (_length(one), one.view)):
+        if _length(curves) >= SWEEP:
+            best[replace(curves.view, fixed=())] = curves
+    return list(best.values())
+
+
+def _length(curves: Curves) -> int:
+    return max((len(curves.passed(name)) for name in curves.points), default=0)
+
+
+def _within(keys: Sequence[SeriesKey], inside: Set[SeriesKey]) -> bool:
+    """Tell whether this is a single size, which a curve along another size shows as well."""
+    return len({key.sizes for key in keys}) == 1 and inside >= set(keys)
+
+
+def _curves(history: History, op: OpInfo, view: View, keys: Iterable[SeriesKey]) -> Curves:
+    placed: dict[str, dict[int, SeriesKey]] = {}
+    for key in keys:
+        placed.setdefault(key.implementation, {})[dict(key.sizes).get(view.axis, 0)] = key
+    lines = {
+        name: {size: history.series[key] for size, key in line.items()}
+        for name, line in placed.items()
+    }
+    run = history.runs[_chosen_run(history, op, view, lines)]
     points = {
         name: {size: one for size, ps in line.items() for one in ps if one.run_id == run.run_id}
-        for name, line in found.history.items()
+        for name, line in lines.items()
     }
     kept = {name: line for name, line in points.items() if line}
-    return Curves(view, op, run, kept, found.history, found.keys)
+    return Curves(view, op, run, kept, lines, placed)
 
 
-def _chosen_run(history: History, op: OpInfo, points: Iterable[tuple[str, Point]]) -> str:
-    """Take the newest commit's last clean run that can compare; else the next best."""
+def _chosen_run(history: History, op: OpInfo, view: View, lines: Lines) -> str:
+    """Take the newest commit's last clean run that can compare; else the next best.
+
+    Along another size than the op's axis most runs hold one point: a curve comes first there.
+    """
     order = {commit.sha: commit.order for commit in history.commits}
-    passed: dict[str, set[str]] = {}
-    for name, point in points:
-        names = passed.setdefault(point.run_id, set())
-        if point.median_ns is not None:
-            names.add(name)
+    passed: dict[str, dict[str, int]] = {}
+    for name, line in lines.items():
+        for point in (p for ps in line.values() for p in ps):
+            counts = passed.setdefault(point.run_id, {})
+            if point.median_ns is not None:
+                counts[name] = counts.get(name, 0) + 1
 
-    def rank(run_id: str) -> tuple[bool, bool, bool, int, str, str]:
-        run, names = history.runs[run_id], passed[run_id]
+    def rank(run_id: str) -> tuple[bool, bool, bool, bool, int, str, str]:
+        run, counts = history.runs[run_id], passed[run_id]
         clean = run.source.commit is not None and not run.source.dirty
-        compares = op.baseline in names and len(names) > 1
+        compares = op.baseline in counts and len(counts) > 1
+        curve = view.axis == op.axis or max(counts.values(), default=0) >= SWEEP
         place = order.get(run.source.commit or "", -1)
-        return bool(names), compares, clean, place, run.started_at, run_id
+        return bool(counts), curve, compares, clean, place, run.started_at, run_id
 
     return max(passed, key=rank)
 
 
 def _preference(curves: Curves) -> tuple[object, ...]:
-    """Order views: a GPU first, device time first, cold first, the longest curve first."""
+    """Order views: a GPU first, the op's own axis, device time, cold, the longest curve first."""
     view, device = curves.view, curves.run.device
     passed = sum(len(curves.passed(name)) for name in curves.points)
     return (
         device.kind != "cuda",
+        not curves.along_own_axis,
         ("graph", "call", "submit").index(view.timer),
         view.cache != "cold",
         view.mode != "forward",

@@ -41,7 +41,7 @@
       const { tickvals, ticktext, range, ...rest } = layout.yaxis;
       layout.yaxis = { ...rest, type: "linear", rangemode: "tozero", autorange: true };
     }
-    if (live.clientWidth < 500) for (const trace of data) trace.textfont = { size: 9 };
+    if (live.clientWidth < 500) for (const trace of data) narrow(trace);
     for (const trace of data) trace.visible = !trace.meta || !options.hidden.has(trace.meta);
     Object.assign(layout, {
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -53,6 +53,12 @@
       height: live.parentElement.clientHeight,
     });
     return { data, layout };
+  }
+
+  /** Write smaller where there is little room, and only every second of many values. */
+  function narrow(trace) {
+    trace.textfont = { size: 9 };
+    if (trace.mode === "markers+text") trace.text = trace.text.map((t, i) => (i % 2 ? "" : t));
   }
 
   const longest = (axis) => Math.max(0, ...(axis.ticktext || []).map((label) => label.length));

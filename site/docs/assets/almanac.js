@@ -181,12 +181,15 @@
     fill() {
       const { slots, charts } = this.shards()[0];
       for (const element of this.root.querySelectorAll("[data-slot]")) {
+        for (const live of element.querySelectorAll(".ka-live")) if (live.data) Plotly.purge(live);
         element.innerHTML = slots[element.dataset.slot] || "";
       }
       for (const chart of this.root.querySelectorAll("[data-chart]")) {
         this.replace(chart, chart.dataset.chart, charts[chart.dataset.chart]);
       }
       Tables.prepare(this.root);
+      ages();
+      this.observe(); // what a slot brought
     }
 
     replace(chart, key, entry) {
