@@ -223,7 +223,7 @@ def test_default_workloads_make_a_curve(op):
 def test_importing_and_building_leave_torch_as_it_was():
     before = torch.get_float32_matmul_precision(), torch.is_grad_enabled()
     for op, implementation in IMPLEMENTATIONS:
-        if implementation.kind in ("eager", "triton"):
+        if implementation.kind in ("eager", "triton") and not implementation.least_sm:
             implementation.build(drawn(op, small(op)))()
     assert (torch.get_float32_matmul_precision(), torch.is_grad_enabled()) == before
     assert before == ("highest", True)

@@ -211,9 +211,9 @@ def test_oracle_is_not_the_formula_of_the_kernels():
     assert torch.equal(total, s)
 
 
-@given(st.integers(1, 200_000))
-def test_launch_covers_a_row_with_few_elements_a_thread(hidden):
-    launch = launch_for(hidden)
+@given(st.integers(1, 200_000), st.sampled_from((2, 4)))
+def test_launch_covers_a_row_with_few_elements_a_thread(hidden, element_bytes):
+    launch = launch_for(hidden, element_bytes)
     assert launch.num_warps in (1, 2, 4, 8, 16, 32)
     tile = launch.block_rows * launch.block_hidden
     assert tile & (tile - 1) == 0

@@ -100,7 +100,7 @@ def test_residual_rms_norm_reads_once_and_streams_in_and_out(found, rows, hidden
 def test_scores_of_pairs_read_16_bytes_at_a_time(found):
     _, opcodes = found("qk_dot", "triton", "rows=1048576,hidden=128,float16")
     # 16 elements a thread of each side, and a score for each row.
-    assert count(opcodes, "LDG.E.EF.128") == count(opcodes, "LDG") == 4
+    assert count(opcodes, "LDG.E.128") == count(opcodes, "LDG") == 4
     assert count(opcodes, "STG") == 1
 
 
@@ -110,7 +110,7 @@ def test_scores_of_groups_use_tensor_cores_and_move_16_bytes_at_a_time(found):
     assert code.instructions.tensor == count(opcodes, "HMMA.16816.F32.BF16") > 0
     assert code.instructions.narrow_loads == code.instructions.narrow_stores == 0
     # A tile of 64 keys of 256 bytes: 8 loads a thread; queries once.
-    assert count(opcodes, "LDG.E.EF.128") == 8 and count(opcodes, "LDG.E.EL.128") == 1
+    assert count(opcodes, "LDG.E.128") == 8 and count(opcodes, "LDG.E.EL.128") == 1
 
 
 def test_swiglu_streams_16_bytes_at_a_time_in_and_out(found):

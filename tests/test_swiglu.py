@@ -5,7 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.ops.swiglu import BLOCK, OP, launch_for, oracle, reference, swiglu
+from kernels.ops.swiglu import (
+    BLOCK,
+    FEW_ELEMENTS,
+    OP,
+    flat_launch_for,
+    launch_for,
+    oracle,
+    reference,
+    swiglu,
+)
 from kernels.spec import Workload
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -145,3 +154,8 @@ def test_launch_leaves_at_most_8_elements_to_a_thread(hidden):
     assert launch.num_warps in (1, 2, 4)
     assert launch.block <= 8 * 32 * launch.num_warps
     assert launch.block == BLOCK or hidden <= launch.block < 2 * hidden
+
+
+@pytest.mark.parametrize(("elements", "block"), [(FEW_ELEMENTS, BLOCK // 2), (2**27, BLOCK)])
+def test_few_elements_go_to_twice_as_many_programs(elements, block):
+    assert flat_launch_for(elements).block == block

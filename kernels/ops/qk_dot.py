@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.compiled import compiled
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.spec import Cost, Implementation, Mode, Op, Pipe, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ def _paired(
     HIDDEN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     q_ptr += row[:, None] * q_stride
     k_ptr += row[:, None] * k_stride
@@ -37,8 +41,9 @@ def _paired(
     for start in range(0, HIDDEN, BLOCK_HIDDEN):
         col = start + tl.arange(0, BLOCK_HIDDEN)[None, :]
         mask = (row[:, None] < rows) & (col < HIDDEN)
-        q = tl.load(q_ptr + col, mask=mask, other=0.0, eviction_policy="evict_first")
-        k = tl.load(k_ptr + col, mask=mask, other=0.0, eviction_policy="evict_first")
+        # No hint that lines are read once: measured on an H200, it costs 2 % of the bandwidth.
+        q = tl.load(q_ptr + col, mask=mask, other=0.0)
+        k = tl.load(k_ptr + col, mask=mask, other=0.0)
         products += q.to(tl.float32) * k.to(tl.float32)
     tl.store(out_ptr + row, tl.sum(products, axis=1), mask=row < rows)
 
@@ -62,7 +67,10 @@ def _grouped(
     BLOCK_KEYS: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
     WIDEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     # Tiles of queries take turns first: they find the keys in L2.
     QUERY_TILES: tl.constexpr = (QUERIES + BLOCK_QUERIES - 1) // BLOCK_QUERIES
     tile = tl.program_id(0) // QUERY_TILES
@@ -80,7 +88,7 @@ def _grouped(
         col = start + tl.arange(0, BLOCK_HIDDEN)[None, :]
         known = col < HIDDEN
         q = tl.load(q_ptr + col, known_query & known, other=0.0, eviction_policy="evict_last")
-        k = tl.load(k_ptr + col, known_key & known, other=0.0, eviction_policy="evict_first")
+        k = tl.load(k_ptr + col, known_key & known, other=0.0)
         if WIDEN:
             q, k = q.to(tl.float32), k.to(tl.float32)
         scores = tl.dot(q, k.T, scores, input_precision="ieee")
@@ -124,10 +132,11 @@ def grouped_launch(queries: int, hidden: int, dtype: torch.dtype) -> GroupedLaun
     return GroupedLaunch(wide, 64, min(128, width), num_warps=4)
 
 
-def qk_dot(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+def qk_dot(q: torch.Tensor, k: torch.Tensor, pdl: bool = False) -> torch.Tensor:
     """Return the float32 dot product of each row of q with the same row of k.
 
     Both are matrices of any row strides, for example views of one buffer of queries, keys, values.
+    With `pdl` (Hopper and newer) the kernel may come onto the card before the one before it ends.
     """
     rows, hidden = q.shape
     out = torch.empty(rows, dtype=torch.float32, device=q.device)
@@ -135,19 +144,20 @@ def qk_dot(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         return out.zero_()
     q, k = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in (q, k))
     launch = paired_launch(hidden)
-    _paired[(triton.cdiv(rows, launch.block_rows),)](
+    programs = triton.cdiv(rows, launch.block_rows)
+    _paired[(programs,)](
         q, k, out, q.stride(0), k.stride(0), rows,
         HIDDEN=hidden, BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
-        num_warps=launch.num_warps, enable_fp_fusion=True,
+        num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
     )  # fmt: skip
     return out
 
 
-def grouped_qk_dot(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+def grouped_qk_dot(q: torch.Tensor, k: torch.Tensor, pdl: bool = False) -> torch.Tensor:
     """Return the float32 scores of decoding: the queries of a group times each key of the group.
 
     q is [..., queries, hidden], k [..., keys, hidden] of any strides, with one or two dimensions
-    before, say batch and key-value head; the scores are [..., queries, keys].
+    before, say batch and key-value head; the scores are [..., queries, keys]. `pdl` is as above.
     """
     (queries, hidden), keys = q.shape[-2:], k.shape[-2]
     out = torch.empty((*q.shape[:-1], keys), dtype=torch.float32, device=q.device)
@@ -156,15 +166,15 @@ def grouped_qk_dot(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     q, k = (t if t.stride(-1) == 1 or hidden == 1 else t.contiguous() for t in (q, k))
     q, k = (t if t.dim() == 4 else t.unsqueeze(0) for t in (q, k))
     launch = grouped_launch(queries, hidden, q.dtype)
-    groups = q.shape[0] * q.shape[1]
     tiles = triton.cdiv(keys, launch.block_keys) * triton.cdiv(queries, launch.block_queries)
-    _grouped[(groups * tiles,)](
+    programs = q.shape[0] * q.shape[1] * tiles
+    _grouped[(programs,)](
         q, k, out, *q.stride()[:3], *k.stride()[:3], q.shape[1], keys,
         QUERIES=queries, HIDDEN=hidden, BLOCK_QUERIES=launch.block_queries,
         BLOCK_KEYS=launch.block_keys, BLOCK_HIDDEN=launch.block_hidden,
         # Triton's interpreter cannot multiply matrices of bfloat16.
         WIDEN=q.device.type == "cpu",
-        num_warps=launch.num_warps, enable_fp_fusion=True,
+        num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
     )  # fmt: skip
     return out
 
@@ -205,6 +215,12 @@ def _triton(inputs: Inputs) -> Thunk:
     q, k = inputs["q"], inputs["k"]
     function = qk_dot if q.dim() == 2 else grouped_qk_dot
     return lambda: function(q, k)
+
+
+def _triton_pdl(inputs: Inputs) -> Thunk:
+    q, k = inputs["q"], inputs["k"]
+    function = qk_dot if q.dim() == 2 else grouped_qk_dot
+    return lambda: function(q, k, pdl=True)
 
 
 def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
@@ -328,6 +344,16 @@ OP = Op(
             kind="triton",
             build=_triton,
             summary="One kernel, every key read once; groups go to the tensor cores.",
+            kernels=lambda: (_paired, _grouped),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            build=_triton_pdl,
+            summary="The same kernels with programmatic dependent launch: they are brought onto "
+            "the card while the kernel before them ends, and wait for it before they read.",
+            least_sm=90,
             kernels=lambda: (_paired, _grouped),
             launches=lambda workload: 1,
         ),

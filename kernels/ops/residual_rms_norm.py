@@ -10,13 +10,14 @@ import triton
 import triton.language as tl
 
 from kernels.compiled import compiled
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
     from kernels.spec import Inputs, Thunk
 
 EPS = 1e-6
-WIDEST_ONE_PASS = 16384
+WIDEST_ONE_PASS = 32768
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -33,7 +34,9 @@ def _one_pass(
     HIDDEN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_previous(PDL)
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     col = tl.arange(0, BLOCK_HIDDEN)[None, :]
     mask = (row < rows) & (col < HIDDEN) if BLOCK_ROWS > 1 else col < HIDDEN
@@ -44,6 +47,7 @@ def _one_pass(
     residual_ptr += row * residual_stride + col
     x = tl.load(x_ptr, mask=mask, other=0.0, eviction_policy="evict_first")
     residual = tl.load(residual_ptr, mask=mask, other=0.0, eviction_policy="evict_first")
+    let_next_in(PDL)
     s = x.to(tl.float32) + residual.to(tl.float32)
     # Streaming stores let written lines leave L2 first, so that reads seldom wait for a write-back.
     tl.store(sum_ptr + row * HIDDEN + col, s, mask=mask, cache_modifier=".cs")
@@ -64,7 +68,10 @@ def _two_passes(
     eps,
     HIDDEN: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     residual_ptr += row * residual_stride
@@ -101,25 +108,27 @@ class Launch(NamedTuple):
 
 
 @cache
-def launch_for(hidden: int) -> Launch:
+def launch_for(hidden: int, element_bytes: int) -> Launch:
     """Choose how rows of that width are worked on, for 32 elements a thread or less."""
     width = triton.next_power_of_2(hidden)
-    if width > WIDEST_ONE_PASS:
-        return Launch(one_pass=False, block_rows=1, block_hidden=8192, num_warps=16)
+    if width > WIDEST_ONE_PASS or (width == WIDEST_ONE_PASS and element_bytes > 2):
+        return Launch(one_pass=False, block_rows=1, block_hidden=16384, num_warps=32)
+    narrow, wide = max(1, width // 512), 16 if width <= 16384 else 32
     return Launch(
         one_pass=True,
         block_rows=min(16, max(1, 1024 // width)),
         block_hidden=width,
-        num_warps=min(16, max(1, width // 512)),
+        num_warps=narrow if width < 4096 else wide,
     )
 
 
 def residual_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor, eps: float = EPS
+    x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor, eps: float = EPS, pdl: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the normalised sum and the sum, rounded, of two matrices of any row strides.
 
-    The sum is normalised as it is in float32, before it is rounded to the dtype.
+    The sum is normalised as it is in float32, before it is rounded to the dtype. With `pdl` (Hopper
+    and newer) the kernel may come onto the card before the one before it ends.
     """
     rows, hidden = x.shape
     out = torch.empty((rows, hidden), dtype=x.dtype, device=x.device)
@@ -128,19 +137,20 @@ def residual_rms_norm(
         return out, total
     x, residual = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in (x, residual))
     w = w.contiguous()
-    launch = launch_for(hidden)
+    launch = launch_for(hidden, x.element_size())
     strides = x.stride(0), residual.stride(0)
+    programs = triton.cdiv(rows, launch.block_rows)
     if launch.one_pass:
-        _one_pass[(triton.cdiv(rows, launch.block_rows),)](
+        _one_pass[(programs,)](
             x, residual, w, out, total, *strides, rows, eps,
             HIDDEN=hidden, BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
-            num_warps=launch.num_warps, enable_fp_fusion=True,
+            num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
         )  # fmt: skip
     else:
-        _two_passes[(rows,)](
+        _two_passes[(programs,)](
             x, residual, w, out, total, *strides, eps,
             HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden,
-            num_warps=launch.num_warps, enable_fp_fusion=True,
+            num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
         )  # fmt: skip
     return out, total
 
@@ -181,6 +191,11 @@ def _torch_compile(inputs: Inputs) -> Thunk:
 def _triton(inputs: Inputs) -> Thunk:
     x, residual, w = inputs["x"], inputs["residual"], inputs["w"]
     return lambda: residual_rms_norm(x, residual, w)
+
+
+def _triton_pdl(inputs: Inputs) -> Thunk:
+    x, residual, w = inputs["x"], inputs["residual"], inputs["w"]
+    return lambda: residual_rms_norm(x, residual, w, pdl=True)
 
 
 def _liger(inputs: Inputs) -> Thunk:
@@ -293,6 +308,16 @@ OP = Op(
             kind="triton",
             build=_triton,
             summary="One kernel, rows in registers, one read; very wide rows are read twice.",
+            kernels=lambda: (_one_pass, _two_passes),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            build=_triton_pdl,
+            summary="The same kernels with programmatic dependent launch: they are brought onto "
+            "the card while the kernel before them ends, and wait for it before they read.",
+            least_sm=90,
             kernels=lambda: (_one_pass, _two_passes),
             launches=lambda workload: 1,
         ),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.compiled import compiled
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def _one_pass(
     BLOCK_HIDDEN: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        gdc_wait()
+    wait_for_previous(PDL)
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     col = tl.arange(0, BLOCK_HIDDEN)[None, :]
     mask = (row < rows) & (col < HIDDEN) if BLOCK_ROWS > 1 else col < HIDDEN
@@ -44,8 +43,7 @@ def _one_pass(
     x = tl.load(
         x_ptr + row * x_stride + col, mask=mask, other=0.0, eviction_policy="evict_first"
     ).to(tl.float32)
-    if PDL:
-        gdc_launch_dependents()
+    let_next_in(PDL)
     scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / HIDDEN + eps)
     # Streaming stores let written lines leave L2 first, so that reads seldom wait for a write-back.
     y = x * scale * w.to(tl.float32)
@@ -63,9 +61,8 @@ def _two_passes(
     BLOCK_HIDDEN: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        gdc_wait()
-        gdc_launch_dependents()
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     out_ptr += row * HIDDEN
@@ -120,18 +117,18 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS, pdl: bool = Fal
     x = x if x.stride(1) == 1 or hidden == 1 else x.contiguous()
     w = w.contiguous()
     launch = launch_for(hidden)
-    dependent = {"launch_pdl": True} if pdl else {}
+    programs = triton.cdiv(rows, launch.block_rows)
     if launch.one_pass:
-        _one_pass[(triton.cdiv(rows, launch.block_rows),)](
+        _one_pass[(programs,)](
             x, w, out, x.stride(0), rows, eps,
             HIDDEN=hidden, BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
-            PDL=pdl, num_warps=launch.num_warps, enable_fp_fusion=True, **dependent,
+            num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
         )  # fmt: skip
     else:
-        _two_passes[(rows,)](
+        _two_passes[(programs,)](
             x, w, out, x.stride(0), eps,
-            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden, PDL=pdl,
-            num_warps=launch.num_warps, enable_fp_fusion=True, **dependent,
+            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden,
+            num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
         )  # fmt: skip
     return out
 

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.compiled import compiled
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1024
 NUM_WARPS = 4
+# Up to here smaller tiles bring work to more of the SMs.
+FEW_ELEMENTS = 2**17
 
 
 @triton.jit
@@ -39,7 +42,10 @@ def _swiglu(
     tiles,
     FLAT: tl.constexpr,
     BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     col = tl.arange(0, BLOCK)
     # Flat, the matrix is one row that a grid of tiles covers.
     row = 0 if FLAT else (tl.program_id(0) // tiles).to(tl.int64)
@@ -70,8 +76,16 @@ def launch_for(width: int) -> Launch:
     return Launch(block, max(1, block * NUM_WARPS // BLOCK))
 
 
-def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Compute silu(gate) * up with the Triton kernel, for matrices of any row strides."""
+def flat_launch_for(elements: int) -> Launch:
+    """Choose the tile of a matrix without gaps."""
+    return Launch(BLOCK // 2 if elements <= FEW_ELEMENTS else BLOCK, NUM_WARPS)
+
+
+def swiglu(gate: torch.Tensor, up: torch.Tensor, pdl: bool = False) -> torch.Tensor:
+    """Compute silu(gate) * up with the Triton kernel, for matrices of any row strides.
+
+    With `pdl` (Hopper and newer) it may come onto the card before the kernel before it ends.
+    """
     rows, hidden = gate.shape
     out = torch.empty((rows, hidden), dtype=gate.dtype, device=gate.device)
     if out.numel() == 0:
@@ -79,11 +93,13 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     flat = gate.is_contiguous() and up.is_contiguous()
     gate, up = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in (gate, up))
     width = rows * hidden if flat else hidden
-    launch = Launch(BLOCK, NUM_WARPS) if flat else launch_for(hidden)
+    launch = flat_launch_for(width) if flat else launch_for(hidden)
     tiles = triton.cdiv(width, launch.block)
-    _swiglu[(tiles if flat else rows * tiles,)](
+    programs = tiles if flat else rows * tiles
+    _swiglu[(programs,)](
         gate, up, out, 0 if flat else gate.stride(0), 0 if flat else up.stride(0), width, tiles,
         FLAT=flat, BLOCK=launch.block, num_warps=launch.num_warps, enable_fp_fusion=True,
+        **launch_options(pdl, programs),
     )  # fmt: skip
     return out
 
@@ -113,6 +129,11 @@ def _torch_compile(inputs: Inputs) -> Thunk:
 def _triton(inputs: Inputs) -> Thunk:
     gate, up = inputs["gate"], inputs["up"]
     return lambda: swiglu(gate, up)
+
+
+def _triton_pdl(inputs: Inputs) -> Thunk:
+    gate, up = inputs["gate"], inputs["up"]
+    return lambda: swiglu(gate, up, pdl=True)
 
 
 def _liger(inputs: Inputs) -> Thunk:
@@ -216,6 +237,16 @@ OP = Op(
             kind="triton",
             build=_triton,
             summary="One kernel, tiles of 1024 elements; halves of one buffer are read in place.",
+            kernels=lambda: (_swiglu,),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            build=_triton_pdl,
+            summary="The same kernel with programmatic dependent launch: it is brought onto the "
+            "card while the one before it ends, and waits for it before it reads.",
+            least_sm=90,
             kernels=lambda: (_swiglu,),
             launches=lambda workload: 1,
         ),
