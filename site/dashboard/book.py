@@ -14,6 +14,7 @@ from dashboard import palette
 from dashboard.figures import Scene
 from dashboard.format import title_text
 from dashboard.links import Links
+from dashboard.notes import Note
 from dashboard.palette import Style
 from dashboard.views import Curves, View, curves_of
 
@@ -42,6 +43,11 @@ class Book:
     site_url: str
     styles: Mapping[str, Style]
     views: Mapping[str, Mapping[View, Curves]]
+    notes: tuple[Note, ...] = ()
+
+    def notes_on(self, op: str) -> list[Note]:
+        """Return the notes that name an op."""
+        return [note for note in self.notes if op in note.ops]
 
     def scene(self, curves: Curves) -> Scene:
         """Return what the charts of a view share."""
@@ -68,7 +74,12 @@ class Book:
 
 
 def make_book(
-    history: History, environment: Environment, links: Links, plotly_path: str, site_url: str
+    history: History,
+    environment: Environment,
+    links: Links,
+    plotly_path: str,
+    site_url: str,
+    notes: tuple[Note, ...] = (),
 ) -> Book:
     """Put the history into views and give every implementation its colour."""
     groups = [{info.name: info.kind for info in op.implementations} for op in history.ops.values()]
@@ -83,4 +94,5 @@ def make_book(
         site_url=site_url,
         styles=palette.styles([*measured.values(), *groups]),
         views={name: curves_of(history, op) for name, op in history.ops.items()},
+        notes=notes,
     )

@@ -19,6 +19,7 @@ from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health
 from dashboard.format import plural
 from dashboard.links import Links
+from dashboard.notes import Note, read_notes
 from dashboard.op_page import op_files
 from dashboard.plotly_js import find_bundle
 from dashboard.regressions import commit_tables
@@ -52,6 +53,11 @@ class Options:
     repo_url: str = ""
     cache: Cache = NO_CACHE
 
+    @property
+    def docs(self) -> Path:
+        """Return where the pages are that people write."""
+        return self.repo / "site" / "docs"
+
 
 def render(
     history: History,
@@ -59,9 +65,11 @@ def render(
     links: Links | None = None,
     plotly_path: str = "assets/plotly.js",
     site_url: str = "",
+    notes: tuple[Note, ...] = (),
 ) -> dict[str, bytes]:
     """Return every generated file by its path; the same history gives the same bytes."""
-    return dict(_files(make_book(history, templates, links or Links(), plotly_path, site_url)))
+    links = links or Links()
+    return dict(_files(make_book(history, templates, links, plotly_path, site_url, notes)))
 
 
 def _files(book: Book) -> Iterator[File]:
@@ -103,13 +111,16 @@ def _inputs(options: Options, plotly_path: str) -> str:
     """Name all that the pages are made of, apart from the program."""
     asked = (options.folders, options.site_url, options.repo_url, plotly_path)
     commits = first_parents(options.repo)
-    return fingerprint([options.data, options.templates], repr((asked, commits)))
+    return fingerprint(
+        [options.data, options.templates, options.docs / "notes"], repr((asked, commits))
+    )
 
 
 def _pages(options: Options, plotly_path: str) -> Site:
     history = load_history(options.data, options.repo, options.cache)
     links = Links(options.folders, options.repo_url.rstrip("/"))
-    book = make_book(history, environment(options.templates), links, plotly_path, options.site_url)
+    templates, notes = environment(options.templates), read_notes(options.docs)
+    book = make_book(history, templates, links, plotly_path, options.site_url, notes)
     return Site(dict(_files(book)), _banner(history), _linked_records(book))
 
 

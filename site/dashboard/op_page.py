@@ -43,7 +43,7 @@ def op_files(book: Book, op: OpInfo) -> Iterator[File]:
     """Return the page of an op and its shards."""
     path, views = op_path(op.name), book.views[op.name]
     if not views:
-        yield book.write(path, "op_empty.md.j2", op.title, op=op)
+        yield book.write(path, "op_empty.md.j2", op.title, op=op, notes=book.notes_on(op.name))
         return
     index: dict[str, list[str]] = {}
     first: Shown | None = None
@@ -177,6 +177,7 @@ def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list
         op.title,
         op=op,
         shown=first,
+        notes=book.notes_on(op.name),
         slots={name: Markup(html) for name, html in first.slots.items()},
         choices=_choices(book, views, view),
         implementations=_implementations(book, op),
