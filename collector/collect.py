@@ -158,6 +158,7 @@ def catalogue(op: Op) -> OpInfo:
         ],
         regions=list(op.regions),
         marks=[MarkInfo(name=m.name, low=m.low, high=m.high) for m in op.marks] or None,
+        unit=op.unit or None,
     )
 
 

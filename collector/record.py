@@ -127,6 +127,8 @@ class OpInfo(Strict):
     """Ops that this op consists of, when it is a pipeline."""
     marks: list[MarkInfo] | None = None
     """Sizes along the axis that users care for; null when there are none."""
+    unit: str | None = None
+    """What the axis counts, in the plural, for example `matrices`; null: as the axis is called."""
 
 
 class Run(Strict):

@@ -139,8 +139,9 @@ class Op:
     part of the identity of a workload. `make_inputs(workload, generator, device)` draws one set.
     `oracle` computes the truth in float64 from the same rounded inputs; `gradient` is the same for
     the modes backward and full. `quality` returns figures of a result that a right result need not
-    keep, such as what an iteration left undone, each named with its unit. `regions` names the ops that a pipeline consists of. `marks` are
-    sizes along the axis that users care for.
+    keep, such as what an iteration left undone, each named with its unit. `regions` names the ops
+    that a pipeline consists of. `marks` are sizes along the axis that users care for; `unit` says
+    what the axis counts (`matrices`), where its name does not.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Op:
     quality: Callable[[Outputs], Mapping[str, float]] | None = None
     regions: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
+    unit: str = ""
     params: Mapping[str, float] = field(default_factory=dict)
 
     def implementation(self, name: str) -> Implementation:

@@ -185,8 +185,10 @@ def test_no_limit_of_a_roofline_runs_through_the_name_of_another(book, op):
 
 def box_of(line, path, dash, anchor, x, y):
     """Return (left, right, top, bottom) of a label of 11 px, 5.5 px a letter on average."""
-    left = x - 5.5 * len(line.label) * (anchor == "end")
-    return left, left + 5.5 * len(line.label), y - 8, y
+    rows = line.label.split("\n")
+    width = 5.5 * max(map(len, rows))
+    left = x - width * (anchor == "end")
+    return left, left + width, y - 8, y + 12 * (len(rows) - 1)
 
 
 def along(line, frame):

@@ -9,11 +9,13 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
+from collector.collect import catalogue
 from collector.history.load import load_history
 from dashboard import build, figures, op_limits, roofline, rows, sweeps
 from dashboard.book import make_book
 from dashboard.environment import environment
 from dashboard.links import Links
+from kernels.registry import load_op
 from tests import synthetic
 
 TEMPLATES = environment(Path(__file__).parent.parent / "templates")
@@ -157,6 +159,17 @@ def test_units_a_second_are_those_of_the_axis_whatever_the_curve_runs_along(book
                 assert row.units_per_s == pytest.approx(rate)
 
 
+def test_rate_is_named_after_what_the_axis_counts(tmp_path, monkeypatch):
+    assert catalogue(load_op("sinkhorn")).unit == "matrices"
+    assert catalogue(load_op("rms_norm")).unit is None
+    named = synthetic.OPS["sinkhorn"].model_copy(update={"unit": "matrices"})
+    monkeypatch.setitem(synthetic.OPS, "sinkhorn", named)
+    synthetic.build(tmp_path, dataclasses.replace(PLAN, swept=False, sweep=2))
+    files = build.render(load_history(tmp_path), TEMPLATES)
+    heads = table(files["kernels/sinkhorn.md"].decode())[0]
+    assert "matrices/s" in heads and "batch/s" not in heads
+
+
 def test_launches_are_counted_else_modelled_else_absent(book):
     found = rows.rows(book.scene(curves_at(book, N_ITER)))
     told = {r.key.implementation: (r.launches, r.modelled) for r in found}
@@ -182,7 +195,7 @@ def test_table_shows_what_the_records_hold(text):
     assert row["row residual max"] == "6.4e-4"  # 0.8 * 0.7^20
     assert row["peak memory"] == "128 MiB"
     assert "22.0× minimal" in found["torch", "1Mi"]["traffic, modelled"]
-    assert re.fullmatch(r"[\d.]+ [MG]", row["batch/s"])
+    assert re.fullmatch(r"[\d.]+ [kMG]", row["batch/s"])
 
 
 def test_quality_is_explained_as_no_gate_and_a_hostile_name_stays_text(files, text):

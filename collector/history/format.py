@@ -79,7 +79,7 @@ def rate(value: float | None, unit: str) -> str:
     """Write a rate in the largest prefix that keeps it above one, for example `4.24 TB/s`."""
     if value is None:
         return NONE
-    pairs = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
+    pairs = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
     factor, prefix = next((pair for pair in pairs if value >= pair[0]), pairs[-1])
     return f"{significant(value / factor)} {prefix}{unit}"
 

@@ -64,6 +64,7 @@ OP = Op(
     "the projection of manifold-constrained hyper-connections.",
     formula="M = exp(L); n_iter times u = 1 / (M v + eps), v = 1 / (M^T u + eps); y = u M v^T",
     axis="batch",
+    unit="matrices",
     marks=(Mark("training, 4Ki to 16Ki tokens", 4096, 16384),),
     inputs="logits ~ N(0, 1)",
     workloads=_workloads(),

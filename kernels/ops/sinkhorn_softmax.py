@@ -82,6 +82,7 @@ OP = Op(
     formula="x = softmax(L) + eps; x / (column sums + eps); n_iter - 1 times "
     "x / (row sums + eps), x / (column sums + eps)",
     axis="batch",
+    unit="matrices",
     marks=(Mark("training, 4Ki to 16Ki tokens", 4096, 16384),),
     inputs="logits ~ N(0, 1)",
     workloads=_workloads(),

@@ -35,6 +35,7 @@ OP = Op(
     formula="m = row maximum; M = exp(L - m); n_iter times u = 1 / (M v + eps exp(-m)), "
     "v = 1 / (M^T u + eps); y = u M v^T",
     axis="batch",
+    unit="matrices",
     marks=(Mark("training, 4Ki to 16Ki tokens", 4096, 16384),),
     inputs="logits ~ N(0, 10^2)",
     workloads=_workloads(),

@@ -92,7 +92,7 @@ def _slots(book: Book, path: str, scene: Scene, sweeps: list[Sweep]) -> dict[str
         "axis": axis,
         "has": columns(found),
         "qualities": quality_names(found),
-        "unit": scene.curves.op.axis,
+        "unit": scene.curves.op.unit or scene.curves.op.axis,
     }
     return {
         "lead": str(lead(scene)),

@@ -185,7 +185,8 @@ def _op_lines(x: Axis, limits: Sequence[OpLimit]) -> Iterator[Line]:
     """Draw the limits of each op; those of a single op share one label, under the lowest."""
     single = len({limit.op for limit in limits}) == 1
     for limit in limits:
-        xs = (max(x.low, limit.x[0] / 2), *limit.x, min(x.high, limit.x[-1] * ROOM))
+        end = x.high if single else min(x.high, limit.x[-1] * ROOM)
+        xs = (max(x.low, limit.x[0] / 2), *limit.x, end)
         ys = (limit.tflop_per_s[0], *limit.tflop_per_s, limit.tflop_per_s[-1])
         if single:
             label = "\n".join(map(_limit_label, limits)) if limit is limits[-1] else ""
@@ -196,7 +197,7 @@ def _op_lines(x: Axis, limits: Sequence[OpLimit]) -> Iterator[Line]:
 
 
 def _limit_label(limit: OpLimit) -> str:
-    return f"{limit.name} {words.rate(limit.tflop_per_s[-1] * 1e12, 'FLOP/s')}"
+    return f"{limit.name} {words.significant(limit.tflop_per_s[-1])}"
 
 
 def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:
