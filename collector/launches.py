@@ -7,9 +7,10 @@ one that a launch would cause.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
@@ -18,7 +19,10 @@ from torch._subclasses import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from kernels.spec import Implementation, Mode, Op, Workload
+from kernels.spec import Implementation, Op, Workload
+
+if TYPE_CHECKING:
+    from kernels.spec import Builder, Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +97,31 @@ class AbsentDevice:
         return 0
 
 
-def op_launches(op: Op) -> Iterator[Launch]:
-    """Yield the launches of all workloads and Triton implementations of an op, in their order."""
+def op_launches(op: Op, tags: Iterable[str]) -> Iterator[Launch]:
+    """Yield the launches of an op's Triton implementations on workloads with one of these tags.
+
+    Backward passes are among them where the tag `full` is.
+    """
     for implementation in op.implementations:
         if implementation.kind == "triton" and not missing(implementation):
-            for workload in op.workloads:
+            for workload in op.select(*tags):
                 if implementation.unsupported(workload) is None:
-                    for mode in op.modes(workload):
-                        yield from call_launches(op, implementation, mode, workload)
+                    for builder, inputs in calls(op, implementation, workload, "full" in tags):
+                        yield from call_launches(op, implementation, workload, builder, inputs)
+
+
+def calls(
+    op: Op, implementation: Implementation, workload: Workload, backward: bool
+) -> Iterator[tuple[Builder, Callable[[], Inputs]]]:
+    """Yield what builds each mode and what draws its inputs."""
+    generator = torch.Generator()
+    if not hasattr(op, "draw"):
+        # A commit from before gradients.
+        yield implementation.build, lambda: op.make_inputs(workload, generator, "cuda")
+        return
+    for mode in op.modes(workload) if backward else ("forward",):
+        if builder := implementation.builder(mode):
+            yield builder, partial(op.draw, mode, workload, generator, "cuda")
 
 
 def missing(implementation: Implementation) -> list[str]:
@@ -109,23 +130,22 @@ def missing(implementation: Implementation) -> list[str]:
 
 
 def call_launches(
-    op: Op, implementation: Implementation, mode: Mode, workload: Workload
-) -> list[Launch]:
-    """Return the launches of one call in a mode, in order; none where it lacks the mode."""
+    op: Op, implementation: Implementation, workload: Workload, builder: Builder,
+    inputs: Callable[[], Inputs],
+) -> list[Launch]:  # fmt: skip
+    """Return the launches of one call, in order."""
     made: list[Launch] = []
-    builder = implementation.builder(mode)
-    if builder is None:
-        return made
+    least_sm = getattr(implementation, "least_sm", 0)
 
     def written_down(function: Any, *arguments: Any, **given: Any) -> None:
         options = {k: v for k, v in given.items() if k not in ("grid", "warmup")}
         plain = tuple(map(stand_in, arguments))
         named = {name: stand_in(value) for name, value in options.items()}
         names = op.name, implementation.name, workload.key
-        made.append(Launch(*names, function, plain, named, implementation.least_sm))
+        made.append(Launch(*names, function, plain, named, least_sm))
 
     with patch.object(JITFunction, "run", written_down), FakeTensorMode():
-        builder(op.draw(mode, workload, torch.Generator(), "cuda"))()
+        builder(inputs())()
     return made
 
 

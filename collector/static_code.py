@@ -19,6 +19,7 @@ from collector.record import SCHEMA_VERSION, Codegen, Source, Toolchain
 
 # Not in build/cache, which other commands empty when their code changes.
 CACHE = ROOT / "build" / "codegen"
+TIMED = ("default", "full")
 
 
 class CompileError(RuntimeError):
@@ -39,10 +40,14 @@ def compile_ops(
     commit: str | None = None,
     tell: Callable[[str], None] = lambda message: None,
     cache: Path = CACHE,
+    tags: tuple[str, ...] = TIMED,
 ) -> Compiled:
-    """Compile the kernels of these ops, by default all, as they are or as they were at a commit."""
+    """Compile the kernels of these ops, by default all, as they are or as they were at a commit.
+
+    `tags` name the workloads, by default those that GPUs are timed on.
+    """
     with sources(commit) as (tree, source):
-        return compile_tree(tree, source, ops, targets, tell, cache)
+        return compile_tree(tree, source, ops, targets, tell, cache, tags)
 
 
 def compile_tree(
@@ -52,13 +57,14 @@ def compile_tree(
     targets: tuple[str, ...],
     tell: Callable[[str], None],
     cache: Path,
+    tags: tuple[str, ...] = TIMED,
 ) -> Compiled:
     """Compile the kernels of a folder that holds `kernels/`."""
     known = op_names(tree)
     if unknown := [name for name in ops if name not in known]:
         raise CompileError(f"unknown op {unknown[0]!r}; there are: {', '.join(known)}")
     chosen = [name for name in known if not ops or name in ops]
-    head, *answers = asked(tree, chosen, targets, cache, tell)
+    head, *answers = asked(tree, chosen, targets, tags, cache, tell)
     lines = [Codegen.model_validate(one["line"]) for one in answers]
     toolchain = Toolchain(
         schema_version=SCHEMA_VERSION,
@@ -95,10 +101,13 @@ def op_names(tree: Path) -> list[str]:
 
 
 def asked(
-    tree: Path, ops: list[str], targets: tuple[str, ...], cache: Path, tell: Callable[[str], None]
-) -> Iterator[dict[str, Any]]:
+    tree: Path, ops: list[str], targets: tuple[str, ...], tags: tuple[str, ...], cache: Path,
+    tell: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield what the compiling process answers: what it used, then every outcome."""
-    task = {"ops": ops, "targets": targets, "cache": str(cache), "workers": cores()}
+    task = {
+        "ops": ops, "targets": targets, "tags": tags, "cache": str(cache), "workers": cores()
+    }  # fmt: skip
     # Interpreted kernels are not compiled; other settings of Triton are the user's own.
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     path = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])

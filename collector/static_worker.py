@@ -260,11 +260,13 @@ class Compiler:
         return {job.target: reasons[job.path] for job in probes if job.path in reasons}
 
 
-def answers(compiler: Compiler, ops: list[str], wanted: list[str]) -> Iterator[Outcome]:
+def answers(
+    compiler: Compiler, ops: list[str], wanted: list[str], tags: list[str]
+) -> Iterator[Outcome]:
     """Yield first what is used and how much there is to do, then the outcome of every job."""
     unsupported = compiler.unsupported(wanted)
     targets = [target for target in wanted if target not in unsupported]
-    made = [list(op_launches(load_op(name))) for name in ops]
+    made = [list(op_launches(load_op(name), tags)) for name in ops]
     jobs = [job for target in targets for some in made for job in compiler.jobs(target, some)]
     new = len({job.path for job in jobs if not job.path.exists()})
     used = {"versions": compiler.used, "targets": targets, "unsupported": unsupported}
@@ -291,7 +293,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         triton.knobs.cache.dir = str(Path(folder) / "triton")
         compiler = Compiler(cache, Path(folder), task["workers"], versions())
-        for outcome in answers(compiler, task["ops"], task["targets"]):
+        for outcome in answers(compiler, task["ops"], task["targets"], task["tags"]):
             sys.stdout.write(f"{json.dumps(outcome)}\n")
             sys.stdout.flush()
 

@@ -11,7 +11,7 @@ from kernels.registry import load_ops
 
 triton = pytest.importorskip("triton")
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-MAIN = [(1024, "bfloat16"), (3584, "float16"), (4096, "float16"), (8192, "float16")]
+MAIN = [(1024, "float16"), (4096, "float16"), (8192, "float16")]
 
 pytestmark = pytest.mark.skipif(
     not (TOOLS / "cuobjdump").exists(), reason="this Triton brings no CUDA tools"
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def compiled():
-    return compile_ops((), ("sm_90",))
+    return compile_ops((), ("sm_90",), tags=("default",))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_no_call_is_more_kernels_than_its_implementation_says(compiled):
 
 @pytest.mark.parametrize(("hidden", "dtype"), MAIN)
 def test_rms_norm_moves_16_bytes_at_a_time_and_reads_once(found, hidden, dtype):
-    rows = {1024: 128, 3584: 3, 4096: 2048, 8192: 16384}[hidden]
+    rows = {1024: 128, 4096: 2048, 8192: 16384}[hidden]
     code, _ = found("rms_norm", "triton", f"rows={rows},hidden={hidden},{dtype}")
     counts = code.instructions
     assert counts.narrow_loads == counts.narrow_stores == 0
@@ -87,7 +87,7 @@ def test_weight_is_kept_and_rows_are_streamed_in_and_out(found):
 
 @pytest.mark.parametrize(
     ("rows", "hidden", "dtype"),
-    [(16384, 4096, "bfloat16"), (4, 1536, "bfloat16"), (4096, 16384, "bfloat16")],
+    [(16384, 4096, "bfloat16"), (4, 1536, "bfloat16")],
 )
 def test_residual_rms_norm_reads_once_and_streams_in_and_out(found, rows, hidden, dtype):
     _, opcodes = found("residual_rms_norm", "triton", f"rows={rows},hidden={hidden},{dtype}")
@@ -120,8 +120,15 @@ def test_swiglu_streams_16_bytes_at_a_time_in_and_out(found):
     assert count(opcodes, "STG.E.EF.128") == count(opcodes, "STG") == 2
 
 
-def test_swiglu_reads_full_tiles_of_an_odd_width_16_bytes_at_a_time(found):
-    code, _ = found("swiglu", "triton", "rows=3,hidden=1023,float16")
+def test_swiglu_reads_full_tiles_of_an_odd_width_16_bytes_at_a_time():
+    odd = compile_ops(("swiglu",), ("sm_90",), tags=("edge",)).file.lines
+    workload = "rows=3,hidden=1023,float16"
+    (code,) = (
+        x.code
+        for x in odd
+        for use in x.used_by
+        if use.implementation == "triton" and workload in use.workloads
+    )
     assert code.instructions.wide_loads == 2 and code.instructions.wide_stores == 1
 
 
@@ -134,8 +141,10 @@ def test_scalars_exchange_nothing_and_take_reciprocals_in_pairs(found):
     assert counts.wide_loads == counts.wide_stores == 4
     assert counts.narrow_loads == counts.narrow_stores == 0
     assert count(opcodes, "MUFU.EX2") == 16
-    # 32 fused products an iteration, in the paired and in the plain loop.
-    assert count(opcodes, "FFMA") % 32 == 0
+    # 32 fused products an iteration: twenty in a row, whose first sums of rows need none, and a
+    # loop of one for matrices out of range. Four pairs of reciprocals, or eight single ones.
+    assert count(opcodes, "FFMA") == 20 * 32 - 16 + 32
+    assert count(opcodes, "MUFU.RCP") == 20 * 4 + 8
 
 
 def test_packed_tile_moves_16_bytes_at_a_time(found):
@@ -167,7 +176,7 @@ def test_attention_streams_keys_and_values_past_the_registers(found):
     assert count(opcodes, "HMMA.16816.F32.BF16") == 32
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16"])
 def test_weights_of_four_bits_stay_in_registers_until_they_are_multiplied(found, dtype):
     code, opcodes = found("int4_gemv", "triton", f"n=8192,k=8192,group=128,m=1,{dtype}")
     # A lane loads 8 times 32 weights and four tiles of x; a word of eight takes four products of
