@@ -11,6 +11,7 @@ import pytest
 
 from collector.history.load import load_history
 from dashboard import build as rendering
+from dashboard.drawing import unpack
 from dashboard.environment import environment
 from tests import synthetic
 from tests.visiting import (
@@ -289,13 +290,9 @@ def figures(files):
     for path, content in files.items():
         text = content.decode()
         if path.startswith("assets/data/"):
-            yield from (one["figure"] for one in charts_of(text.partition("]=")[2].rstrip(";\n")))
+            yield from (one["figure"] for one in unpack(content)["charts"].values())
         for block in re.findall(r"data-figures>(.*?)</script>", text, re.S):
             yield from json.loads(block).values()
-
-
-def charts_of(text):
-    return json.loads(text).get("charts", {}).values()
 
 
 def markers(figure):

@@ -13,6 +13,7 @@ from plotly.offline import get_plotlyjs_version
 from collector.history.load import load_history
 from dashboard import __main__ as command
 from dashboard import build, changes, plotly_js
+from dashboard.drawing import shard, unpack
 from dashboard.environment import environment
 from dashboard.links import Links
 from dashboard.regressions import commit_tables
@@ -73,6 +74,16 @@ def pages_of(files):
     return {path: content.decode() for path, content in files.items() if path.endswith(".md")}
 
 
+def texts(files):
+    """Return all files as text, the packed ones as what the page makes of them."""
+    return {
+        path: json.dumps(unpack(content), ensure_ascii=False)
+        if path.startswith("assets/data/")
+        else content.decode()
+        for path, content in files.items()
+    }
+
+
 def test_every_page_is_well_formed_and_names_each_id_once(files):
     for path, text in pages_of(files).items():
         shape = Shape(text)
@@ -117,8 +128,7 @@ def resolve(start, href):
 
 def test_hostile_subject_is_text_on_every_page_and_in_every_shard(files):
     seen = 0
-    for path, content in files.items():
-        text = content.decode()
+    for path, text in texts(files).items():
         assert "<script>alert" not in text, path
         assert "<b>bold" not in text, path
         seen += "alert(1)" in text
@@ -142,6 +152,15 @@ def test_inline_data_stay_small_and_shards_are_named_by_content(files):
     assert shards and all(
         re.fullmatch(r"assets/data/[a-z0-9-]+\.[0-9a-f]{8}\.js", p) for p in shards
     )
+
+
+def test_data_of_a_script_come_back_whole_and_cannot_end_it():
+    value = {"charts": {"a": {"html": HOSTILE + "'\u2028\n\\", "y": [1, None, 0.1234567]}}}
+    full, path, script = shard("name", value)
+    assert path == f"assets/data/{full}.js"
+    value["charts"]["a"]["y"][2] = 0.123457
+    assert unpack(script) == value
+    assert re.fullmatch(rb"[^']*='[A-Za-z0-9+/=]+';\n", script)
 
 
 def test_every_view_of_the_index_has_its_shards(files):

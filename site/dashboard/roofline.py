@@ -70,9 +70,9 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     series = tuple(_series(path, points) for path, points in drawn)
     intensities = [x for line in series for x in line.x]
     pipes = {p.cost.pipe for _, points in drawn for _, p, _, _ in points if p.cost}
-    own = op_limits(_by_op(drawn))
+    by_op = _by_op(drawn)
     x = _x_axis(intensities, ceilings, pipes)
-    lines = tuple(_limits(x, ceilings, pipes, own)) if ceilings else ()
+    lines = [*_limits(x, ceilings, pipes), *_op_lines(x, by_op)] if ceilings else []
     heights = [*extent(series), *(y for line in lines for y in line.y)]
     low = min((y for y in extent(series) if y), default=1.0)
     shown = [y for y in heights if y is not None and y >= low / DECADE]
@@ -80,7 +80,7 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     return Chart(
         key="roofline",
         title="Roofline",
-        caption=CAPTION.format(axis=axis) + _issue_caption(_by_op(drawn)),
+        caption=CAPTION.format(axis=axis) + _issue_caption(by_op),
         x=x,
         y=y,
         series=series,
@@ -160,7 +160,7 @@ def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable
     return log_axis("FLOP per byte", span)
 
 
-def _limits(x: Axis, ceilings: Ceilings, pipes: set[str], own: Sequence[OpLimit]) -> Iterator[Line]:
+def _limits(x: Axis, ceilings: Ceilings, pipes: set[str]) -> Iterator[Line]:
     rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
     top = max(rates.values(), default=None)
     if ceilings.copy_bytes_per_s:
@@ -172,7 +172,6 @@ def _limits(x: Axis, ceilings: Ceilings, pipes: set[str], own: Sequence[OpLimit]
         start = rate / ceilings.copy_bytes_per_s if ceilings.copy_bytes_per_s else x.low
         ends = (min(start, x.high / 2), x.high)
         yield Line(f"{pipe} {words.rate(rate, 'FLOP/s')}", ends, (rate / 1e12,) * 2)
-    yield from _op_lines(x, own)
 
 
 def _slope(name: str, bytes_per_s: float, x: Axis, top: float | None) -> Line:
@@ -181,9 +180,9 @@ def _slope(name: str, bytes_per_s: float, x: Axis, top: float | None) -> Line:
     return Line(f"{name} {words.rate(bytes_per_s, 'B/s')}", (x.low, end), ys)
 
 
-def _op_lines(x: Axis, limits: Sequence[OpLimit]) -> Iterator[Line]:
+def _op_lines(x: Axis, found: Found) -> Iterator[Line]:
     """Draw the limits of each op; those of a single op share one label, under the lowest."""
-    single = len({limit.op for limit in limits}) == 1
+    limits, single = op_limits(found), len(found) == 1
     for limit in limits:
         end = x.high if single else min(x.high, limit.x[-1] * ROOM)
         xs = (max(x.low, limit.x[0] / 2), *limit.x, end)

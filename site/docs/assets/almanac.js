@@ -7,6 +7,7 @@
   const { figureFor, describe, CONFIG } = window.almanacFigures;
   const Tables = window.almanacTables;
   const scripts = new Map();
+  const opened = new Map();
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   /** Load a classic script once: unlike fetch and modules, it also works from file://. */
@@ -21,6 +22,19 @@
       }));
     }
     return scripts.get(url);
+  }
+
+  /** Load packed data once; from then on they are in `shards`. */
+  async function loadShard(name) {
+    if (opened.has(name)) return opened.get(name);
+    const opening = load(new URL(`data/${name}.js`, scriptUrl).href).then(async () => {
+      const bytes = Uint8Array.from(atob(shards[name]), (letter) => letter.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+      shards[name] = JSON.parse(await new Response(stream).text());
+      return shards[name];
+    });
+    opened.set(name, opening);
+    return opening;
   }
 
   /** Wait until the page has nothing more urgent to do. */
@@ -138,10 +152,10 @@
       this.mode();
       const view = this.nearest();
       if (view !== this.view) {
-        await load(this.url(this.index.views[view][0]));
+        const shown = await loadShard(this.index.views[view][0]);
         this.view = view;
         this.figures = {};
-        this.fill();
+        this.fill(shown);
       }
       this.hide();
       await this.drawAll(this.visible);
@@ -170,16 +184,7 @@
       return values.join("|");
     }
 
-    url(name) {
-      return new URL(`data/${name}.js`, scriptUrl).href;
-    }
-
-    shards() {
-      return (this.index.views[this.view] || []).map((name) => shards[name]).filter(Boolean);
-    }
-
-    fill() {
-      const { slots, charts } = this.shards()[0];
+    fill({ slots, charts }) {
       for (const element of this.root.querySelectorAll("[data-slot]")) {
         for (const live of element.querySelectorAll(".ka-live")) if (live.data) Plotly.purge(live);
         element.innerHTML = slots[element.dataset.slot] || "";
@@ -240,8 +245,7 @@
     async entry(key, shown) {
       if (key === shown && this.figures[key]) return { figure: this.figures[key] };
       for (const name of this.index.views[this.view] || []) {
-        await load(this.url(name));
-        const found = shards[name].charts[key];
+        const found = (await loadShard(name)).charts[key];
         if (found) return found;
       }
       return null;
