@@ -163,7 +163,7 @@ def test_packed_tile_moves_16_bytes_at_a_time(found):
 def test_gather_moves_16_bytes_at_a_time_and_reads_a_page_number_once(found, workload):
     code, opcodes = found("paged_kv_gather", "triton", workload)
     counts = code.instructions
-    assert counts.wide_loads == counts.wide_stores == count(opcodes, "LDG.E.EF.128") >= 4
+    assert counts.wide_loads == counts.wide_stores == count(opcodes, "LDG.E.128") >= 4
     assert counts.narrow_loads == 4
     assert counts.narrow_stores == counts.shared == counts.barrier == 0
 

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from kernels.compiled import compiled
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ def _gather(
     CACHES: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     col = tl.program_id(1) * BLOCK_HIDDEN + tl.arange(0, BLOCK_HIDDEN)[None, :]
     page = tl.load(table_ptr + row // PAGE_SIZE, mask=row < rows, other=-1)
@@ -46,8 +50,8 @@ def _gather(
     target = out_ptr + row.to(tl.int64)[:, None] * HIDDEN + col
     for _ in tl.static_range(CACHES):
         # A page that does not exist is not read: its rows are zero.
-        x = tl.load(source, mask=held, other=0.0, eviction_policy="evict_first")
-        tl.store(target, x, mask=written, cache_modifier=".cs")
+        x = tl.load(source, mask=held, other=0.0)
+        tl.store(target, x, mask=written)
         source += cache_stride
         target += out_stride
 
@@ -68,12 +72,15 @@ def launch_for(hidden: int, element_bytes: int) -> Launch:
     return Launch(block_rows, width, num_warps=max(1, block_bytes // (32 * BYTES_A_THREAD)))
 
 
-def gather_pages(cache: torch.Tensor, table: torch.Tensor, rows: int) -> torch.Tensor:
+def gather_pages(
+    cache: torch.Tensor, table: torch.Tensor, rows: int, pdl: bool = False
+) -> torch.Tensor:
     """Gather the first rows of the pages of a table with the Triton kernel.
 
     `cache` is (caches, pages, page_size, hidden) of any strides, keys and values for example;
     `table` holds int32 or int64 page numbers, one for each page_size rows. Returns (caches, rows,
     hidden). Rows of a page number below 0 or beyond the cache are zero, and nothing is read there.
+    With `pdl` (Hopper and newer) the kernel may come onto the card before the one before it ends.
     """
     caches, pages, page_size, hidden = cache.shape
     if table.numel() * page_size < rows:
@@ -89,7 +96,7 @@ def gather_pages(cache: torch.Tensor, table: torch.Tensor, rows: int) -> torch.T
         cache.stride(0), cache.stride(1), cache.stride(2), out.stride(0), rows, pages,
         HIDDEN=hidden, PAGE_SIZE=page_size, CACHES=caches,
         BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
-        num_warps=launch.num_warps,
+        num_warps=launch.num_warps, **launch_options(pdl, grid[0] * grid[1]),
     )  # fmt: skip
     return out
 
@@ -134,6 +141,11 @@ def _torch_compile(inputs: Inputs) -> Thunk:
 def _triton(inputs: Inputs) -> Thunk:
     cache, table, rows = inputs["cache"], inputs["table"], _rows(inputs)
     return lambda: gather_pages(cache, table, rows)
+
+
+def _triton_pdl(inputs: Inputs) -> Thunk:
+    cache, table, rows = inputs["cache"], inputs["table"], _rows(inputs)
+    return lambda: gather_pages(cache, table, rows, pdl=True)
 
 
 def pages_held(workload: Workload) -> int:
@@ -248,6 +260,15 @@ OP = Op(
             build=_triton,
             summary="One kernel, a page number read once for all caches; pages that do not exist "
             "give zeros.",
+            kernels=lambda: (_gather,),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            build=_triton_pdl,
+            summary="The same kernel with programmatic dependent launch.",
+            least_sm=90,
             kernels=lambda: (_gather,),
             launches=lambda workload: 1,
         ),

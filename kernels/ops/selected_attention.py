@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.compiled import compiled
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.spec import Cost, Implementation, Mode, Op, Pipe, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ PROGRAMS = 264
 LEAST_A_SPLIT = 256
 BLOCK = 64
 WARPS = 4
-STAGES = 3
+STAGES = 2
 
 
 @triton.jit(do_not_specialize=["context", "selected", "a_split", "scale"])
@@ -49,11 +50,14 @@ def _attend(
     WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
     INTERPRETED: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Attend to one stretch of the positions of one head; `scale` is for powers of two.
 
     Unless the stretch is WHOLE, the result stays unscaled, with its maximum and sum beside it.
     """
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     pair = tl.program_id(0)
     part = tl.program_id(1)
     sequence, head = (pair // KV_HEADS).to(tl.int64), (pair % KV_HEADS).to(tl.int64)
@@ -110,8 +114,11 @@ def _combine(
     QUERIES: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Weigh the parts of one query by their maxima and add them up, in their order."""
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     pair = (tl.program_id(0) // QUERIES).to(tl.int64)
     query = tl.program_id(0) % QUERIES
     dim = tl.arange(0, BLOCK_DIM)
@@ -151,7 +158,11 @@ def launch_for(heads: int, selected: int) -> Launch:
 
 
 def selected_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, positions: torch.Tensor
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    positions: torch.Tensor,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """Attend to the selected positions with the Triton kernels.
 
@@ -159,6 +170,7 @@ def selected_attention(
     head_dim) of any strides, `positions` (sequences, kv_heads, selected) in int32 or int64. The
     queries of a head share its positions. A position below 0 or beyond the context is not read and
     has no weight; a query with no position left gives zeros; a position named twice counts twice.
+    With `pdl` (Hopper and newer) kernels may come onto the card before those before them end.
     """
     sequences, kv_heads, queries, head_dim = q.shape
     selected = positions.shape[2]
@@ -184,12 +196,13 @@ def selected_attention(
         BLOCK_QUERIES=block_queries, BLOCK_DIM=block_dim,
         BLOCK=block, WHOLE=splits == 1, STAGES=STAGES,
         INTERPRETED=not q.is_cuda, num_warps=warps, enable_fp_fusion=True,
+        **launch_options(pdl, heads * splits),
     )  # fmt: skip
     if splits > 1:
         _combine[(heads * queries,)](
             part, state, out, splits,
             QUERIES=queries, HEAD_DIM=head_dim, BLOCK_DIM=block_dim, num_warps=1,
-            enable_fp_fusion=True,
+            enable_fp_fusion=True, **launch_options(pdl, heads * queries),
         )  # fmt: skip
     return out
 
@@ -241,6 +254,11 @@ def _torch_compile(inputs: Inputs) -> Thunk:
 def _triton(inputs: Inputs) -> Thunk:
     arguments = _arguments(inputs)
     return lambda: selected_attention(*arguments)
+
+
+def _triton_pdl(inputs: Inputs) -> Thunk:
+    arguments = _arguments(inputs)
+    return lambda: selected_attention(*arguments, pdl=True)
 
 
 def _flashinfer(inputs: Inputs) -> Thunk:
@@ -398,6 +416,15 @@ OP = Op(
             build=_triton,
             summary="Keys and values are gathered as they are used; few heads are split and "
             "combined by a second kernel.",
+            kernels=lambda: (_attend, _combine),
+            launches=_launches,
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            build=_triton_pdl,
+            summary="The same kernels with programmatic dependent launch.",
+            least_sm=90,
             kernels=lambda: (_attend, _combine),
             launches=_launches,
         ),
