@@ -37,7 +37,9 @@ def make_inputs(workload, generator, device):
 
 OP = Op(
     name="{op}", title="Planted", summary="", formula="", axis="rows", inputs="",
-    workloads=tuple(Workload({{"rows": n}}, "float32", frozenset({{"smoke", "default"}})) for n in (1, 16)),
+    workloads=tuple(
+        Workload({{"rows": n}}, "float32", frozenset({{"smoke", "default"}})) for n in (1, 16)
+    ),
     make_inputs=make_inputs,
     implementations=(Implementation(name="triton", kind="triton", build=build),),
     baseline="triton",

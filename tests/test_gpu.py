@@ -11,6 +11,7 @@ from kernels.ops.rms_norm import rms_norm
 from kernels.ops.swiglu import swiglu
 from kernels.registry import load_ops
 from kernels.sinkhorn.forward import scale_packed, scale_registers, scale_scalars
+from kernels.sinkhorn.function import sinkhorn
 
 pytestmark = pytest.mark.gpu
 
@@ -82,6 +83,26 @@ def test_results_are_within_their_bounds(op, implementation, poisoned_memory):
         outputs = implementation.build(inputs)()
         errors = compare(outputs, op.oracle(inputs), op.tolerance[workload.dtype])
         ratios[workload.key] = errors.bound_ratio
+    assert all(ratio is not None and ratio <= 1 for ratio in ratios.values()), ratios
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("mode", ["backward", "full"])
+@pytest.mark.parametrize(("op", "implementation"), pairs("eager", "triton", "library"))
+def test_gradients_are_within_their_bounds(op, implementation, mode, poisoned_memory):
+    builder = implementation.builder(mode)
+    if builder is None:
+        pytest.skip("has no backward pass")
+    ratios = {}
+    for workload in runnable(op, implementation, "smoke", "edge"):
+        if mode in op.modes(workload):
+            generator = torch.Generator(device="cuda").manual_seed(0)
+            inputs = op.draw(mode, workload, generator, "cuda")
+            errors = compare(
+                builder(inputs)(), op.truth(mode, inputs), op.bounds(mode, workload.dtype)
+            )
+            ratios[workload.key] = errors.bound_ratio
+    assert ratios
     assert all(ratio is not None and ratio <= 1 for ratio in ratios.values()), ratios
 
 
@@ -209,4 +230,57 @@ def test_matrices_beyond_two_to_the_31_elements_are_scaled(scale):
     needs_memory(LARGE_BYTES)
     x = torch.zeros(2**27 + 8, 4, 4, device="cuda")
     x[-4:] = torch.randn(4, 4, 4, device="cuda")
-    assert torch.equal(scale(x, 2)[-4:], scale(x[-4:].clone(), 2))
+    # Another batch size is another launch, and may round otherwise.
+    torch.testing.assert_close(scale(x, 2)[-4:], scale(x[-4:].clone(), 2), atol=1e-6, rtol=0)
+
+
+def pulled(function, x, grad):
+    leaf = x.clone().requires_grad_()
+    out = function(leaf)
+    out.backward(grad)
+    return out.detach(), leaf.grad
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["seed", "stable", "softmax"])
+def test_sinkhorn_for_models_is_the_same_compiled(form):
+    x, grad = torch.randn(2, 3, 100, 4, 4, device="cuda").unbind()
+    expected = pulled(lambda logits: sinkhorn(logits, 20, form=form), x, grad)
+    compiled = torch.compile(lambda logits: sinkhorn(logits, 20, form=form), fullgraph=True)
+    for made, true in zip(pulled(compiled, x, grad), expected, strict=True):
+        torch.testing.assert_close(made, true, atol=1e-6, rtol=0)
+
+
+def test_sinkhorn_for_models_is_differentiated_in_a_graph():
+    x, grad = torch.randn(2, 1000, 4, 4, device="cuda").unbind()
+    expected = pulled(sinkhorn, x, grad)[1]
+    leaf, graph = x.clone().requires_grad_(), torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.autograd.grad(sinkhorn(leaf), leaf, grad)
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            (made,) = torch.autograd.grad(sinkhorn(leaf), leaf, grad)
+    made.fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(made, expected)
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_dependent_launches_see_what_the_kernel_before_wrote(name):
+    op = OPS[name]
+    if "triton-pdl" not in [i.name for i in op.implementations]:
+        pytest.skip("has no dependent launch")
+    implementation = op.implementation("triton-pdl")
+    workload = middle(runnable(op, implementation, "default"))
+    inputs, other = on_gpu(op, workload, 0), on_gpu(op, workload, 1)
+    expected = tuple(copied(implementation.build(other)()))
+    thunk = implementation.build(inputs)
+    saved = {name: tensor.clone() for name, tensor in inputs.items()}
+    for _ in range(20):
+        for given in (saved, other):
+            for key, tensor in inputs.items():
+                tensor.copy_(given[key])
+            made = thunk()
+        assert equal(made, expected)
