@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -11,10 +11,12 @@ import triton.language as tl
 
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
-from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
+from kernels.gradients import by_autograd, by_passes, of_oracle
+from kernels.rms_norm_backward import KERNELS, rms_norm_gradient
+from kernels.spec import Cost, Gradient, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
-    from kernels.spec import Inputs, Thunk
+    from kernels.spec import Builder, Inputs, Outputs, Thunk
 
 EPS = 1e-6
 WIDEST_ONE_PASS = 32768
@@ -198,12 +200,50 @@ def _triton_pdl(inputs: Inputs) -> Thunk:
     return lambda: residual_rms_norm(x, residual, w, pdl=True)
 
 
-def _liger(inputs: Inputs) -> Thunk:
+def _with_gradient(pdl: bool) -> tuple[Builder, Builder]:
+    def forward(inputs: Inputs) -> torch.Tensor:
+        return residual_rms_norm(inputs["x"], inputs["residual"], inputs["w"], EPS, pdl)[1]
+
+    def pull(inputs: Inputs, total: torch.Tensor) -> Outputs:
+        return rms_norm_gradient(total, inputs["w"], inputs["grad"], inputs["grad_sum"], EPS, pdl)
+
+    return by_passes(forward, pull)
+
+
+def _eager_gradient(inputs: Inputs) -> Outputs:
+    return reference(inputs["x"], inputs["residual"], inputs["w"])
+
+
+def _native_gradient(inputs: Inputs) -> Outputs:
+    return native(inputs["x"], inputs["residual"], inputs["w"])
+
+
+def _compiled_gradient(inputs: Inputs) -> Outputs:
+    some = {name: inputs[name] for name in ("x", "residual", "w")}
+    return compiled(reference, some)(**some)
+
+
+def _liger_forward(inputs: Inputs) -> tuple[Any, ...]:
     from liger_kernel.ops.fused_add_rms_norm import fused_add_rms_norm_forward
 
     x, residual, w = inputs["x"], inputs["residual"], inputs["w"]
     # "gemma" is Liger's word for float32 from the rounded sum to the last operation.
-    return lambda: fused_add_rms_norm_forward(x, residual, w, EPS, 0.0, "gemma")[:2]
+    return tuple(fused_add_rms_norm_forward(x, residual, w, EPS, 0.0, "gemma"))
+
+
+def _liger(inputs: Inputs) -> Thunk:
+    return lambda: _liger_forward(inputs)[:2]
+
+
+def _liger_pull(inputs: Inputs, kept: tuple[Any, ...]) -> Outputs:
+    from liger_kernel.ops.fused_add_rms_norm import fused_add_rms_norm_backward
+
+    _, total, scale, block, num_warps, stages, casting = kept
+    dx, _, dw = fused_add_rms_norm_backward(
+        inputs["grad"], inputs["grad_sum"], total, inputs["w"], scale, 0.0, casting, block,
+        num_warps, stages, False,
+    )  # fmt: skip
+    return dx, dw
 
 
 def _liger_unsupported(workload: Workload) -> str | None:
@@ -221,6 +261,16 @@ def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> 
     return {"x": x, "residual": residual, "w": (1.0 + 0.25 * noise).to(dtype)}
 
 
+def make_gradient(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
+    """Draw the gradients of both results, so small that the weight's is about 1 for all rows."""
+    shape, dtype = (workload["rows"], workload["hidden"]), getattr(torch, workload.dtype)
+    scale = max(1, shape[0]) ** -0.5
+    grad, grad_sum = (
+        (scale * torch.randn(shape, generator=generator, device=device)).to(dtype) for _ in range(2)
+    )
+    return {"grad": grad, "grad_sum": grad_sum}
+
+
 def oracle(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the truth in float64, by the norm of each row of the sum."""
     s, w = inputs["x"].double() + inputs["residual"].double(), inputs["w"].double()
@@ -231,14 +281,21 @@ def oracle(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
 def cost(workload: Workload, mode: Mode) -> Cost:
     """Count per element two sums, a square and two products, per row a mean and the sum with eps.
 
-    Bytes: x, the residual and the weight in; the normalised sum and the sum out.
+    Bytes: x, the residual and the weight in; the normalised sum and the sum out. Backward, from
+    the sum that was kept: the square and its sum, g w, its product with the sum and their sum, a
+    product and a difference, the scale, the gradient of the sum, and g s scale in three steps; the
+    sum, both gradients and the weight in; the gradient of x, which is the residual's, and that of
+    the weight out. Full, both passes.
     """
     rows, hidden = workload["rows"], workload["hidden"]
     element_bytes = getattr(torch, workload.dtype).itemsize
+    flops = {"forward": 5 * rows * hidden + 2 * rows, "backward": 12 * rows * hidden + 5 * rows}
+    elements = {"forward": 4 * rows * hidden + hidden, "backward": 4 * rows * hidden + 2 * hidden}
+    passes = ("forward", "backward") if mode == "full" else (mode,)
     return Cost(
-        flops=5 * rows * hidden + 2 * rows,
-        minimal_bytes=(4 * rows * hidden + hidden) * element_bytes,
-        special_ops=rows,
+        flops=sum(flops[one] for one in passes),
+        minimal_bytes=sum(elements[one] for one in passes) * element_bytes,
+        special_ops=len(passes) * rows,
     )
 
 
@@ -266,6 +323,14 @@ def _workloads() -> tuple[Workload, ...]:
         add(3, 1000, dtype, "smoke")
         for hidden in (17, 1023, 12980, 65537, 131072):
             add(3, hidden, dtype, "edge")
+    for rows, hidden in ((2048, 4096), (16384, 8192), (512, 131072)):
+        add(rows, hidden, "bfloat16", "full", "gradient")
+    for dtype in ("float16", "bfloat16", "float32"):
+        add(3, 1000, dtype, "gradient")
+    for hidden, dtype in ((17, "float16"), (1023, "bfloat16"), (20000, "float16")):
+        add(3, hidden, dtype, "edge", "gradient")
+    for rows, hidden in ((0, 64), (257, 64)):
+        add(rows, hidden, "float16", "gradient")
     for rows, hidden in ((0, 64), (0, 65537), (1, 1023), (33, 1), (257, 64), (9, 8192)):
         add(rows, hidden, "float16", "edge")
     return tuple(
@@ -273,6 +338,15 @@ def _workloads() -> tuple[Workload, ...]:
         for (rows, hidden, dtype), names in tags.items()
     )
 
+
+# The gradient of the residual is that of x: it is neither computed nor written a second time.
+IN_X_AND_W = ("x", "w")
+UPSTREAM = ("grad", "grad_sum")
+EAGER = by_autograd(_eager_gradient, IN_X_AND_W, UPSTREAM)
+NATIVE = by_autograd(_native_gradient, IN_X_AND_W, UPSTREAM)
+COMPILED = by_autograd(_compiled_gradient, IN_X_AND_W, UPSTREAM)
+TRITON, TRITON_PDL = _with_gradient(pdl=False), _with_gradient(pdl=True)
+LIGER = by_passes(_liger_forward, _liger_pull)
 
 OP = Op(
     name="residual_rms_norm",
@@ -289,43 +363,55 @@ OP = Op(
             name="torch",
             kind="eager",
             build=_torch,
+            backward=EAGER[0],
+            full=EAGER[1],
             summary="The formula in PyTorch, operator by operator, in float32.",
         ),
         Implementation(
             name="torch-native",
             kind="eager",
             build=_torch_native,
+            backward=NATIVE[0],
+            full=NATIVE[1],
             summary="A sum, rounded to the dtype, and torch.nn.functional.rms_norm.",
         ),
         Implementation(
             name="torch.compile",
             kind="compiled",
             build=_torch_compile,
+            backward=COMPILED[0],
+            full=COMPILED[1],
             summary="The formula through torch.compile, compiled for each shape.",
         ),
         Implementation(
             name="triton",
             kind="triton",
             build=_triton,
+            backward=TRITON[0],
+            full=TRITON[1],
             summary="One kernel, rows in registers, one read; very wide rows are read twice.",
-            kernels=lambda: (_one_pass, _two_passes),
+            kernels=lambda: (_one_pass, _two_passes, *KERNELS),
             launches=lambda workload: 1,
         ),
         Implementation(
             name="triton-pdl",
             kind="triton",
             build=_triton_pdl,
+            backward=TRITON_PDL[0],
+            full=TRITON_PDL[1],
             summary="The same kernels with programmatic dependent launch: they are brought onto "
             "the card while the kernel before them ends, and wait for it before they read.",
             least_sm=90,
-            kernels=lambda: (_one_pass, _two_passes),
+            kernels=lambda: (_one_pass, _two_passes, *KERNELS),
             launches=lambda workload: 1,
         ),
         Implementation(
             name="liger",
             kind="library",
             build=_liger,
-            summary="Liger Kernel's Triton kernel, forward only; normalises the rounded sum.",
+            backward=LIGER[0],
+            full=LIGER[1],
+            summary="Liger Kernel's Triton kernels; normalises the rounded sum.",
             packages=("liger_kernel",),
             unsupported=_liger_unsupported,
         ),
@@ -339,6 +425,18 @@ OP = Op(
         "bfloat16": Tolerance(absolute=1e-6, relative=8.6e-3, norm=5e-3),
         "float32": Tolerance(absolute=1e-6, relative=1e-5, norm=1e-6),
     },
+    # The sum is kept rounded, by half a unit in the last place of the dtype; so are the terms that
+    # add up to the weight's gradient. It may be near zero where three terms of up to 8 cancel: four
+    # units in the last place of 1.
+    gradient=Gradient(
+        make_inputs=make_gradient,
+        oracle=of_oracle(oracle, IN_X_AND_W, UPSTREAM),
+        tolerance={
+            "float16": Tolerance(absolute=4e-3, relative=1.1e-3, norm=5e-4),
+            "bfloat16": Tolerance(absolute=3.2e-2, relative=8.6e-3, norm=5e-3),
+            "float32": Tolerance(absolute=4e-6, relative=1e-5, norm=1e-6),
+        },
+    ),
     cost=cost,
     params={"eps": EPS},
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -11,10 +11,12 @@ import triton.language as tl
 
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
-from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
+from kernels.gradients import by_autograd, by_passes, of_oracle
+from kernels.rms_norm_backward import KERNELS, rms_norm_gradient
+from kernels.spec import Cost, Gradient, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
-    from kernels.spec import Inputs, Thunk
+    from kernels.spec import Builder, Inputs, Outputs, Thunk
 
 EPS = 1e-6
 WIDEST_ONE_PASS = 16384
@@ -166,12 +168,49 @@ def _triton_pdl(inputs: Inputs) -> Thunk:
     return lambda: rms_norm(x, w, pdl=True)
 
 
-def _liger(inputs: Inputs) -> Thunk:
+def _with_gradient(pdl: bool) -> tuple[Builder, Builder]:
+    def forward(inputs: Inputs) -> torch.Tensor:
+        return rms_norm(inputs["x"], inputs["w"], pdl=pdl)
+
+    def pull(inputs: Inputs, out: torch.Tensor) -> Outputs:
+        return rms_norm_gradient(inputs["x"], inputs["w"], inputs["grad"], pdl=pdl)
+
+    return by_passes(forward, pull)
+
+
+def _eager_gradient(inputs: Inputs) -> torch.Tensor:
+    return reference(inputs["x"], inputs["w"])
+
+
+def _native_gradient(inputs: Inputs) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(inputs["x"], inputs["w"].shape, inputs["w"], EPS)
+
+
+def _compiled_gradient(inputs: Inputs) -> torch.Tensor:
+    x, w = inputs["x"], inputs["w"]
+    return compiled(reference, {"x": x, "w": w})(x, w)
+
+
+def _liger_forward(inputs: Inputs) -> tuple[Any, ...]:
     from liger_kernel.ops.rms_norm import rms_norm_forward
 
-    x, w = inputs["x"], inputs["w"]
     # "gemma" is Liger's word for float32 from the first operation to the last, as here.
-    return lambda: rms_norm_forward(x, w, EPS, 0.0, "gemma", None)[0]
+    return tuple(rms_norm_forward(inputs["x"], inputs["w"], EPS, 0.0, "gemma", None))
+
+
+def _liger(inputs: Inputs) -> Thunk:
+    return lambda: _liger_forward(inputs)[0]
+
+
+def _liger_pull(inputs: Inputs, kept: tuple[Any, ...]) -> Outputs:
+    from liger_kernel.ops.rms_norm import rms_norm_backward
+
+    _, x, scale, block, num_warps, casting = kept
+    return tuple(
+        rms_norm_backward(
+            inputs["grad"], x, inputs["w"], scale, 0.0, casting, block, num_warps, False, None
+        )
+    )
 
 
 def _liger_unsupported(workload: Workload) -> str | None:
@@ -187,6 +226,13 @@ def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> 
     return {"x": x, "w": (1.0 + 0.25 * noise).to(dtype)}
 
 
+def make_gradient(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
+    """Draw the gradient of the result, so small that the weight's is about 1 for all rows."""
+    shape = (workload["rows"], workload["hidden"])
+    grad = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+    return {"grad": (grad * max(1, shape[0]) ** -0.5).to(getattr(torch, workload.dtype))}
+
+
 def oracle(inputs: Inputs) -> torch.Tensor:
     """Compute the truth in float64, by the norm of each row."""
     x, w = inputs["x"].double(), inputs["w"].double()
@@ -195,13 +241,21 @@ def oracle(inputs: Inputs) -> torch.Tensor:
 
 
 def cost(workload: Workload, mode: Mode) -> Cost:
-    """Count per element a square, a sum and two products, per row a mean, an addition of eps."""
+    """Count per element a square, a sum and two products, per row a mean, an addition of eps.
+
+    Backward, from x, w and the gradient g: the square and its sum again, g w, its product with x
+    and their sum, a product and a difference with x, the scale, and g x scale in three steps.
+    Full, both passes.
+    """
     rows, hidden = workload["rows"], workload["hidden"]
     element_bytes = getattr(torch, workload.dtype).itemsize
+    flops = {"forward": 4 * rows * hidden + 2 * rows, "backward": 11 * rows * hidden + 5 * rows}
+    elements = {"forward": 2 * rows * hidden + hidden, "backward": 3 * rows * hidden + 2 * hidden}
+    passes = ("forward", "backward") if mode == "full" else (mode,)
     return Cost(
-        flops=4 * rows * hidden + 2 * rows,
-        minimal_bytes=(2 * rows * hidden + hidden) * element_bytes,
-        special_ops=rows,
+        flops=sum(flops[one] for one in passes),
+        minimal_bytes=sum(elements[one] for one in passes) * element_bytes,
+        special_ops=len(passes) * rows,
     )
 
 
@@ -233,10 +287,25 @@ def _workloads() -> tuple[Workload, ...]:
     for hidden in (17, 1023, 3584, 12980, 65537, 131072):
         for dtype in ("float16", "bfloat16", "float32"):
             add(3, hidden, dtype, "edge")
+    for rows, hidden in ((2048, 4096), (16384, 8192), (512, 131072)):
+        add(rows, hidden, "bfloat16", "full", "gradient")
+    for dtype in ("float16", "bfloat16", "float32"):
+        add(3, 1000, dtype, "gradient")
+    for hidden, dtype in ((17, "float16"), (1023, "bfloat16"), (20000, "float16")):
+        add(3, hidden, dtype, "edge", "gradient")
+    for rows, hidden in ((0, 64), (257, 64)):
+        add(rows, hidden, "float16", "gradient")
     for rows, hidden in ((0, 64), (0, 65537), (1, 1023), (33, 1), (257, 64), (9, 8192)):
         add(rows, hidden, "float16", "edge")
     return tuple(_workload(*key, *sorted(names)) for key, names in tags.items())
 
+
+IN_X_AND_W = ("x", "w")
+EAGER = by_autograd(_eager_gradient, IN_X_AND_W)
+NATIVE = by_autograd(_native_gradient, IN_X_AND_W)
+COMPILED = by_autograd(_compiled_gradient, IN_X_AND_W)
+TRITON, TRITON_PDL = _with_gradient(pdl=False), _with_gradient(pdl=True)
+LIGER = by_passes(_liger_forward, _liger_pull)
 
 OP = Op(
     name="rms_norm",
@@ -253,43 +322,55 @@ OP = Op(
             name="torch",
             kind="eager",
             build=_torch,
+            backward=EAGER[0],
+            full=EAGER[1],
             summary="The formula in PyTorch, operator by operator, in float32.",
         ),
         Implementation(
             name="torch-native",
             kind="eager",
             build=_torch_native,
+            backward=NATIVE[0],
+            full=NATIVE[1],
             summary="torch.nn.functional.rms_norm.",
         ),
         Implementation(
             name="torch.compile",
             kind="compiled",
             build=_torch_compile,
+            backward=COMPILED[0],
+            full=COMPILED[1],
             summary="The formula through torch.compile, compiled for each shape.",
         ),
         Implementation(
             name="triton",
             kind="triton",
             build=_triton,
+            backward=TRITON[0],
+            full=TRITON[1],
             summary="One kernel, rows in registers, one read; very wide rows are read twice.",
-            kernels=lambda: (_one_pass, _two_passes),
+            kernels=lambda: (_one_pass, _two_passes, *KERNELS),
             launches=lambda workload: 1,
         ),
         Implementation(
             name="triton-pdl",
             kind="triton",
             build=_triton_pdl,
+            backward=TRITON_PDL[0],
+            full=TRITON_PDL[1],
             summary="The same kernels with programmatic dependent launch: they are brought onto "
             "the card while the kernel before them ends, and wait for it before they read.",
             least_sm=90,
-            kernels=lambda: (_one_pass, _two_passes),
+            kernels=lambda: (_one_pass, _two_passes, *KERNELS),
             launches=lambda workload: 1,
         ),
         Implementation(
             name="liger",
             kind="library",
             build=_liger,
-            summary="Liger Kernel's Triton kernel, forward only, float32 arithmetic.",
+            backward=LIGER[0],
+            full=LIGER[1],
+            summary="Liger Kernel's Triton kernels, float32 arithmetic.",
             packages=("liger_kernel",),
             unsupported=_liger_unsupported,
         ),
@@ -303,6 +384,17 @@ OP = Op(
         "bfloat16": Tolerance(absolute=1e-6, relative=8e-3, norm=5e-3),
         "float32": Tolerance(absolute=1e-6, relative=1e-5, norm=1e-6),
     },
+    # Sums over rows are about 1 like the weight's gradient itself, and so are those on the way: a
+    # few hundred roundings of 2^-24 reach 2e-6.
+    gradient=Gradient(
+        make_inputs=make_gradient,
+        oracle=of_oracle(oracle, IN_X_AND_W),
+        tolerance={
+            "float16": Tolerance(absolute=4e-6, relative=1e-3, norm=5e-4),
+            "bfloat16": Tolerance(absolute=4e-6, relative=8e-3, norm=5e-3),
+            "float32": Tolerance(absolute=4e-6, relative=1e-5, norm=1e-6),
+        },
+    ),
     cost=cost,
     params={"eps": EPS},
 )

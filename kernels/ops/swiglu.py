@@ -11,10 +11,11 @@ import triton.language as tl
 
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
-from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
+from kernels.gradients import by_autograd, by_passes, of_oracle
+from kernels.spec import Cost, Gradient, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
-    from kernels.spec import Inputs, Thunk
+    from kernels.spec import Builder, Inputs, Outputs, Thunk
 
 BLOCK = 1024
 NUM_WARPS = 4
@@ -62,6 +63,52 @@ def _swiglu(
         _tile(gate_ptr + col, up_ptr + col, out_ptr + col, col < left)
 
 
+@triton.jit
+def _tile_backward(gate_ptr, up_ptr, grad_ptr, dgate_ptr, dup_ptr, mask):
+    gate = tl.load(gate_ptr, mask=mask).to(tl.float32)
+    up = tl.load(up_ptr, mask=mask).to(tl.float32)
+    grad = tl.load(grad_ptr, mask=mask).to(tl.float32)
+    sigmoid = 1.0 / (1.0 + tl.exp(-gate))
+    silu = gate * sigmoid
+    dgate = grad * up * (sigmoid + silu * (1.0 - sigmoid))
+    tl.store(dgate_ptr, dgate, mask=mask, cache_modifier=".cs")
+    tl.store(dup_ptr, grad * silu, mask=mask, cache_modifier=".cs")
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _swiglu_backward(
+    gate_ptr,
+    up_ptr,
+    grad_ptr,
+    dgate_ptr,
+    dup_ptr,
+    gate_stride,
+    up_stride,
+    grad_stride,
+    width,
+    tiles,
+    FLAT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    wait_for_previous(PDL)
+    let_next_in(PDL)
+    col = tl.arange(0, BLOCK)
+    row = 0 if FLAT else (tl.program_id(0) // tiles).to(tl.int64)
+    tile = tl.program_id(0) if FLAT else tl.program_id(0) % tiles
+    start = tile.to(tl.int64) * BLOCK
+    gate_ptr += row * gate_stride + start + col
+    up_ptr += row * up_stride + start + col
+    grad_ptr += row * grad_stride + start + col
+    dgate_ptr += row * width + start + col
+    dup_ptr += row * width + start + col
+    left = width - start
+    if left >= BLOCK:
+        _tile_backward(gate_ptr, up_ptr, grad_ptr, dgate_ptr, dup_ptr, None)
+    else:
+        _tile_backward(gate_ptr, up_ptr, grad_ptr, dgate_ptr, dup_ptr, col < left)
+
+
 class Launch(NamedTuple):
     """Launch parameters of rows of one width; the number of rows only sets the grid."""
 
@@ -104,6 +151,31 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor, pdl: bool = False) -> torch.Ten
     return out
 
 
+def swiglu_gradient(
+    gate: torch.Tensor, up: torch.Tensor, grad: torch.Tensor, pdl: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of gate and up from that of the result, all of any row strides."""
+    rows, hidden = gate.shape
+    dgate = torch.empty((rows, hidden), dtype=gate.dtype, device=gate.device)
+    dup = torch.empty_like(dgate)
+    if dgate.numel() == 0:
+        return dgate, dup
+    tensors = gate, up, grad
+    flat = all(t.is_contiguous() for t in tensors)
+    gate, up, grad = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in tensors)
+    width = rows * hidden if flat else hidden
+    launch = flat_launch_for(width) if flat else launch_for(hidden)
+    tiles = triton.cdiv(width, launch.block)
+    programs = tiles if flat else rows * tiles
+    strides = (0, 0, 0) if flat else (gate.stride(0), up.stride(0), grad.stride(0))
+    _swiglu_backward[(programs,)](
+        gate, up, grad, dgate, dup, *strides, width, tiles,
+        FLAT=flat, BLOCK=launch.block, num_warps=launch.num_warps, enable_fp_fusion=True,
+        **launch_options(pdl, programs),
+    )  # fmt: skip
+    return dgate, dup
+
+
 def reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """Compute the formula operator by operator, in float32."""
     gate32 = gate.float()
@@ -136,6 +208,29 @@ def _triton_pdl(inputs: Inputs) -> Thunk:
     return lambda: swiglu(gate, up, pdl=True)
 
 
+def _with_gradient(pdl: bool) -> tuple[Builder, Builder]:
+    def forward(inputs: Inputs) -> torch.Tensor:
+        return swiglu(inputs["gate"], inputs["up"], pdl)
+
+    def pull(inputs: Inputs, out: torch.Tensor) -> Outputs:
+        return swiglu_gradient(inputs["gate"], inputs["up"], inputs["grad"], pdl)
+
+    return by_passes(forward, pull)
+
+
+def _eager_gradient(inputs: Inputs) -> torch.Tensor:
+    return reference(inputs["gate"], inputs["up"])
+
+
+def _native_gradient(inputs: Inputs) -> torch.Tensor:
+    return torch.nn.functional.silu(inputs["gate"]) * inputs["up"]
+
+
+def _compiled_gradient(inputs: Inputs) -> torch.Tensor:
+    gate, up = inputs["gate"], inputs["up"]
+    return compiled(reference, {"gate": gate, "up": up})(gate, up)
+
+
 def _liger(inputs: Inputs) -> Thunk:
     from liger_kernel.ops.swiglu import swiglu_forward
 
@@ -155,6 +250,12 @@ def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> 
     return {n: torch.randn(shape, generator=generator, device=device, dtype=dtype) for n in names}
 
 
+def make_gradient(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
+    """Draw the gradient of the result."""
+    shape, dtype = (workload["rows"], workload["hidden"]), getattr(torch, workload.dtype)
+    return {"grad": torch.randn(shape, generator=generator, device=device, dtype=dtype)}
+
+
 def oracle(inputs: Inputs) -> torch.Tensor:
     """Compute the truth in float64, by the hyperbolic tangent of half the gate."""
     gate, up = inputs["gate"].double(), inputs["up"].double()
@@ -163,11 +264,19 @@ def oracle(inputs: Inputs) -> torch.Tensor:
 
 
 def cost(workload: Workload, mode: Mode) -> Cost:
-    """Count per element a sum, two products, an exponential and a reciprocal."""
+    """Count per element a sum, two products, an exponential and a reciprocal.
+
+    Backward, from the sigmoid s and gate * s: grad * gate * s, and in five steps grad * up *
+    (s + gate * s * (1 - s)); three tensors in, two out. Full, both passes.
+    """
     elements = workload["rows"] * workload["hidden"]
     element_bytes = getattr(torch, workload.dtype).itemsize
+    flops = {"forward": 3, "backward": 8, "full": 11}[mode]
+    tensors = {"forward": 3, "backward": 5, "full": 8}[mode]
     return Cost(
-        flops=3 * elements, minimal_bytes=3 * elements * element_bytes, special_ops=2 * elements
+        flops=flops * elements,
+        minimal_bytes=tensors * elements * element_bytes,
+        special_ops=(4 if mode == "full" else 2) * elements,
     )
 
 
@@ -195,6 +304,12 @@ def _workloads() -> tuple[Workload, ...]:
         add(3, 1000, dtype, "smoke")
         for hidden in (17, 1023, 12980, 131072):
             add(3, hidden, dtype, "edge")
+    for rows, hidden in ((2048, 4096), (16384, 8192)):
+        add(rows, hidden, "bfloat16", "full", "gradient")
+    for dtype in ("float16", "bfloat16", "float32"):
+        add(3, 1000, dtype, "gradient")
+    for rows, hidden in ((0, 64), (1, 1025)):
+        add(rows, hidden, "float16", "edge", "gradient")
     for rows, hidden in ((0, 64), (1, 1), (33, 1), (1, 1025), (257, 63), (9, 8192)):
         add(rows, hidden, "float16", "edge")
     return tuple(
@@ -202,6 +317,12 @@ def _workloads() -> tuple[Workload, ...]:
         for (rows, hidden, dtype), names in tags.items()
     )
 
+
+IN_BOTH = ("gate", "up")
+EAGER = by_autograd(_eager_gradient, IN_BOTH)
+NATIVE = by_autograd(_native_gradient, IN_BOTH)
+COMPILED = by_autograd(_compiled_gradient, IN_BOTH)
+TRITON, TRITON_PDL = _with_gradient(pdl=False), _with_gradient(pdl=True)
 
 OP = Op(
     name="swiglu",
@@ -218,36 +339,46 @@ OP = Op(
             name="torch",
             kind="eager",
             build=_torch,
+            backward=EAGER[0],
+            full=EAGER[1],
             summary="The formula in PyTorch, operator by operator, in float32.",
         ),
         Implementation(
             name="torch-native",
             kind="eager",
             build=_torch_native,
+            backward=NATIVE[0],
+            full=NATIVE[1],
             summary="torch.nn.functional.silu, rounded to the dtype, times up.",
         ),
         Implementation(
             name="torch.compile",
             kind="compiled",
             build=_torch_compile,
+            backward=COMPILED[0],
+            full=COMPILED[1],
             summary="The formula through torch.compile, compiled for each shape.",
         ),
         Implementation(
             name="triton",
             kind="triton",
             build=_triton,
+            backward=TRITON[0],
+            full=TRITON[1],
             summary="One kernel, tiles of 1024 elements; halves of one buffer are read in place.",
-            kernels=lambda: (_swiglu,),
+            kernels=lambda: (_swiglu, _swiglu_backward),
             launches=lambda workload: 1,
         ),
         Implementation(
             name="triton-pdl",
             kind="triton",
             build=_triton_pdl,
+            backward=TRITON_PDL[0],
+            full=TRITON_PDL[1],
             summary="The same kernel with programmatic dependent launch: it is brought onto the "
             "card while the one before it ends, and waits for it before it reads.",
             least_sm=90,
-            kernels=lambda: (_swiglu,),
+            kernels=lambda: (_swiglu, _swiglu_backward),
             launches=lambda workload: 1,
         ),
         Implementation(
@@ -270,5 +401,16 @@ OP = Op(
         # quotient are right to 2 units in the last place, a sum and two products follow.
         "float32": Tolerance(absolute=1e-8, relative=2e-6, norm=5e-7),
     },
+    # As forward. Where the derivative of silu is zero, at -1.28, its terms of 0.2 cancel: ten
+    # roundings of 2^-24, times |grad * up| below 20, leave 2e-6; half of it in practice.
+    gradient=Gradient(
+        make_inputs=make_gradient,
+        oracle=of_oracle(oracle, IN_BOTH),
+        tolerance={
+            "float16": Tolerance(absolute=2e-6, relative=1e-3, norm=5e-4),
+            "bfloat16": Tolerance(absolute=2e-6, relative=8e-3, norm=5e-3),
+            "float32": Tolerance(absolute=2e-6, relative=2e-6, norm=5e-7),
+        },
+    ),
     cost=cost,
 )
