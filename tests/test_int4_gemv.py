@@ -116,17 +116,6 @@ def test_error_is_that_of_sums_in_float32(n, k, group, m, dtype):
     assert ((out.double() - exact).abs() <= steps * ROUNDING * magnitude).all()
 
 
-@pytest.mark.parametrize("k", [1024, 1184])
-def test_loading_ahead_changes_no_bit(k, monkeypatch):
-    _, w, scale, x = problem(17, k, 128, 2)
-    results = []
-    for ahead in (False, True):
-        monkeypatch.setattr("kernels.ops.int4_gemv.AHEAD", ahead)
-        monkeypatch.setattr("kernels.ops.int4_gemv.TILES_IN_FLIGHT", 1)
-        results.append(int4_gemv(w, scale, x, 128))
-    assert torch.equal(*results)
-
-
 def test_groups_have_scales_of_their_own():
     weights = torch.ones(8, 384, dtype=torch.int64)
     scale = torch.tensor([[1.0, 10.0, 100.0]]).repeat(8, 1)
@@ -201,6 +190,17 @@ def test_offsets_beyond_32_bits_are_reached(k):
     assert torch.equal(int4_gemv(w, scale, x, k), int4_gemv(dense, scale, x, k))
 
 
+@pytest.mark.parametrize(("stride", "early"), [(1, True), (2, False)])
+def test_scales_that_are_copied_first_are_waited_for(stride, early, monkeypatch):
+    launches = []
+    monkeypatch.setattr(
+        "kernels.ops.int4_gemv._launch_tensor_cores", lambda *arguments: launches.append(arguments)
+    )
+    _, w, scale, x = problem(8, 512, 128, 1)
+    int4_gemv(w, scale.repeat_interleave(stride, 1)[:, ::stride], x, 128, pdl=True)
+    assert launches[0][-1] is early
+
+
 @pytest.mark.parametrize(("n", "k", "m"), [(0, 64, 1), (4, 64, 0), (4, 0, 2)])
 def test_empty_problem_gives_zeros(n, k, m):
     w, x = torch.empty(n, k // 2, dtype=torch.uint8), torch.empty(m, k)
@@ -226,11 +226,16 @@ def test_tensor_cores_are_used_where_rows_and_groups_are_whole(k, group, fits):
     assert fits_tensor_cores(w, group, k) is fits
 
 
-@given(st.integers(2, 200_000), st.sampled_from([8, 16, 32]))
-def test_launch_has_a_tile_for_each_warp(k, columns):
+@given(
+    st.integers(1, 6000).map(lambda quarter: 32 * quarter), st.sampled_from([1, 2, 4, 8, 16, 32])
+)
+def test_launch_covers_k_in_as_few_steps_as_its_tiles_allow(k, columns):
     launch = launch_for(k, columns)
-    assert all(size & (size - 1) == 0 for size in launch[:3])
-    assert launch.warps <= launch.tiles <= 16
+    a_step = 128 * launch.slices * launch.tiles
+    assert all(size & (size - 1) == 0 for size in (launch.slices, launch.octets, launch.tiles))
+    assert launch.slices * columns <= max(8, columns)
+    assert (launch.steps - 1) * a_step < k <= launch.steps * a_step
+    assert 1 <= launch.unroll <= launch.steps
 
 
 @pytest.mark.parametrize(("name", "whole_rows"), [("torch-int4pack", True), ("gemlite", False)])

@@ -178,14 +178,23 @@ def test_attention_streams_keys_and_values_past_the_registers(found):
     assert count(opcodes, "HMMA.16816.F32.BF16") == 32
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16"])
-def test_weights_of_four_bits_stay_in_registers_until_they_are_multiplied(found, dtype):
-    code, opcodes = found("int4_gemv", "triton", f"n=8192,k=8192,group=128,m=1,{dtype}")
-    # A lane loads 8 times 32 weights and four tiles of x; a word of eight takes four products of
-    # pairs, and a tile of 16 rows by 16 columns one product of matrices.
-    assert count(opcodes, "LDG.E.128") == 8 + 16
-    assert count(opcodes, "HFMA2") == 8 * 16
-    assert count(opcodes, "HMMA.16816.F32") == 8 * 4
-    # Shared memory serves the scales and the sum over the warps; the weights would need 32 and 32.
-    assert code.shared_bytes <= 2048
+def test_weights_of_four_bits_stay_in_registers_until_they_are_multiplied(found):
+    code, opcodes = found("int4_gemv", "triton", "n=8192,k=8192,group=128,m=1,bfloat16")
+    # In two steps, a lane loads 8 times 32 weights and 32 numbers of x; a word of eight weights
+    # takes four products of pairs, and 16 by 16 weights one product of matrices.
+    assert count(opcodes, "LDG.E.EF.128") == 2 * 8 and count(opcodes, "LDG.E.128") == 2 * 4
+    assert count(opcodes, "HFMA2") == 2 * 8 * 16
+    assert count(opcodes, "HMMA.16816.F32") == 2 * 8 * 4
+    # Shared memory serves the scales and the sum over the warps; the weights would need 16 KiB.
+    assert code.shared_bytes <= 1024
     assert code.instructions.shared < 32
+
+
+@pytest.mark.parametrize(("k", "group", "weights"), [(1536, 1536, 4), (8192, 128, 8)])
+def test_a_step_asks_for_all_that_it_needs_before_it_waits(compiled, found, k, group, weights):
+    code, _ = found("int4_gemv", "triton", f"n={k},k={k},group={group},m=1,bfloat16")
+    before, barrier, after = compiled.texts[code.sass_hash].partition("BAR.RED")
+    assert barrier and "HMMA" in after and "HMMA" not in before
+    assert before.count("LDG.E.EF.128") == weights and before.count("LDG.E.128") == 4
+    # Scales are loaded with them.
+    assert before.count("LDG") > weights + 4

@@ -9,28 +9,41 @@ import triton
 import triton.language as tl
 
 from kernels.compiled import compiled
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.spec import Cost, Implementation, Mode, Op, Pipe, Tolerance, Workload
 
 if TYPE_CHECKING:
     from kernels.spec import Inputs, Thunk
 
-TILE_K = 128
-OCTETS = 2
-WARPS = 4
-TILES_IN_FLIGHT = 4
-STAGES = 1
-AHEAD = False
+SLICE = 128
+MOST_WARPS = 4
 
 
 @triton.jit
-def _pair(word, SHIFT: tl.constexpr, HALF: tl.constexpr, ASSEMBLY: tl.constexpr):
+def _after_loads(value, never_negative):
+    """Return the value behind a barrier, which keeps the loads before it before what uses it.
+
+    Left alone, the assembler saves registers by putting loads off, and waits for each in turn.
+    """
+    return tl.inline_asm_elementwise(
+        "{ .reg .pred p; .reg .pred q; setp.lt.s32 q, $2, 0; "
+        "barrier.cta.red.or.pred p, 0, q; selp.b32 $0, 0, $1, p; }",
+        "=r,r,r",
+        [value, never_negative],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
+def _pair(word, magic, SHIFT: tl.constexpr, HALF: tl.constexpr, ASSEMBLY: tl.constexpr):
     """Turn two nibbles of each word, 16 bits apart, into two 16-bit floats.
 
     An exclusive or puts nibble n, with its sign bit flipped, into the mantissa of 128 (bfloat16) or
     1024 (HALF): that is n + 136 or n + 1032. In assembly, the offset is taken off as well.
     """
     word = word >> SHIFT
-    magic: tl.constexpr = 0x64086408 if HALF else 0x43084308
     if ASSEMBLY:
         one: tl.constexpr = 0x3C003C00 if HALF else 0x3F803F80
         offset: tl.constexpr = -0x1BF71BF8 if HALF else -0x3CF73CF8
@@ -45,7 +58,7 @@ def _pair(word, SHIFT: tl.constexpr, HALF: tl.constexpr, ASSEMBLY: tl.constexpr)
             [
                 word,
                 tl.full(word.shape, 0x000F000F, tl.int32),
-                tl.full(word.shape, magic, tl.int32),
+                tl.zeros(word.shape, tl.int32) + magic,
                 tl.full(word.shape, one, tl.int32),
                 tl.full(word.shape, offset, tl.int32),
             ],
@@ -59,14 +72,18 @@ def _pair(word, SHIFT: tl.constexpr, HALF: tl.constexpr, ASSEMBLY: tl.constexpr)
 
 @triton.jit
 def _weights(
-    words, ROWS: tl.constexpr, TILES: tl.constexpr, HALF: tl.constexpr, ASSEMBLY: tl.constexpr
+    words, never_negative, TILES: tl.constexpr, HALF: tl.constexpr, ASSEMBLY: tl.constexpr
 ):
     """Unpack [octet, tile, row, thread, word] to [tile, row, k], k in the order of `_vectors`."""
-    low = tl.join(_pair(words, 0, HALF, ASSEMBLY), _pair(words, 4, HALF, ASSEMBLY))
-    high = tl.join(_pair(words, 8, HALF, ASSEMBLY), _pair(words, 12, HALF, ASSEMBLY))
+    magic = tl.full([], 0x64086408 if HALF else 0x43084308, tl.int32)
+    if ASSEMBLY:
+        magic = _after_loads(magic, never_negative)
+    low = tl.join(_pair(words, magic, 0, HALF, ASSEMBLY), _pair(words, magic, 4, HALF, ASSEMBLY))
+    high = tl.join(_pair(words, magic, 8, HALF, ASSEMBLY), _pair(words, magic, 12, HALF, ASSEMBLY))
     pairs = tl.join(low, high)
     halves = tl.join(pairs.to(tl.int16), (pairs >> 16).to(tl.int16))
-    w = tl.reshape(tl.permute(halves, (1, 0, 2, 4, 6, 3, 5, 7)), [TILES, ROWS, 128])
+    w = tl.permute(halves, (1, 0, 2, 4, 6, 3, 5, 7))
+    w = tl.reshape(w, [TILES, words.shape[0] * 8, 128])
     w = w.to(tl.float16 if HALF else tl.bfloat16, bitcast=True)
     if not ASSEMBLY:
         w = w.to(tl.float32) - (1032.0 if HALF else 136.0)
@@ -110,93 +127,83 @@ def _tensor_cores(
     w_stride_quads,
     scale_stride,
     x_stride,
-    TILES_A_GROUP: tl.constexpr,
+    SLICES_A_GROUP: tl.constexpr,
+    SLICES: tl.constexpr,
     COLUMNS: tl.constexpr,
     OCTETS: tl.constexpr,
-    WARPS: tl.constexpr,
     TILES: tl.constexpr,
+    STEPS: tl.constexpr,
+    UNROLL: tl.constexpr,
     EVEN: tl.constexpr,
-    AHEAD: tl.constexpr,
-    STAGES: tl.constexpr,
     ASSEMBLY: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    """Multiply 8 * OCTETS rows by tensor cores; each warp takes every WARPS-th tile of 128 of k.
+    """Multiply some rows by tensor cores; each warp takes tiles of SLICES slices of 128 of k.
 
     A lane loads 32 weights of one row, 16 bytes, and unpacks them to operands in place: since k may
-    be summed in any order, x is ordered to match instead. TILES tiles are loaded at once, AHEAD
-    while the ones before are multiplied.
+    be summed in any order, x is ordered to match instead. Few vectors leave columns of the right
+    operand free: these take other slices of k, as do rows of the left operand, and the products of
+    a slice with itself are added up.
     """
     HALF: tl.constexpr = x_ptr.dtype.element_ty == tl.float16
     WIDE: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     PARTS: tl.constexpr = 4 if WIDE else 1
     VECTOR: tl.constexpr = 4 if WIDE else 8
-    ROWS: tl.constexpr = 8 * OCTETS
-    VECTORS: tl.constexpr = COLUMNS // PARTS
+    ROWS: tl.constexpr = OCTETS * 8 // SLICES
+    VECTORS: tl.constexpr = COLUMNS // PARTS // SLICES
     first = tl.program_id(0) * ROWS
     first_vector = tl.program_id(1) * VECTORS
 
-    # One lane: thread of four, row of eight. Then warps, then what one lane holds.
+    # One lane: thread of four, slice, row. Then warps, then what one lane holds.
     lane = tl.arange(0, OCTETS * TILES * 32)
-    thread, tile = lane % 4, (lane // 32) % TILES
-    row = tl.minimum(first + lane // (32 * TILES) * 8 + (lane // 4) % 8, n - 1)
-    w_k = tile * 128 + thread * 32
-    w_row = row.to(tl.int64) * w_stride_quads * 4 + tile * 16 + thread * 4
+    eighth, tile = (lane // 4) % 8, (lane // 32) % TILES
+    w_row = lane // (32 * TILES) * (8 // SLICES) + eighth // SLICES
+    w_k = ((tile * SLICES + eighth % SLICES) * 4 + lane % 4) * 32
+    w_row = tl.minimum(first + w_row, n - 1).to(tl.int64) * w_stride_quads * 4 + w_k // 8
     w_ptrs = w_ptr + w_row[:, None] + tl.arange(0, 4)[None, :]
 
     lane = tl.arange(0, COLUMNS // 8 * (32 // VECTOR) * TILES * 32)
-    thread, tile = lane % 4, (lane // 32) % TILES
-    upper = lane // (32 * TILES)
-    if WIDE:
-        word, half = upper % 4, (upper // 4) % 2
-    else:
-        word, half = upper % 4, 0
+    tile, upper = (lane // 32) % TILES, lane // (32 * TILES)
+    word = upper % 4 * 8 + upper // 4 % (8 // VECTOR) * VECTOR
     column = upper // (32 // VECTOR) * 8 + (lane // 4) % 8
-    x_k = tile * 128 + thread * 32
-    x_row = tl.minimum(first_vector + column % VECTORS, m - 1).to(tl.int64) * x_stride
-    x_row += x_k + word * 8 + half * 4
-    x_ptrs = x_ptr + x_row[:, None] + tl.arange(0, VECTOR)[None, :]
+    x_k = ((tile * SLICES + column % SLICES) * 4 + lane % 4) * 32
+    x_row = tl.minimum(first_vector + column // SLICES % VECTORS, m - 1).to(tl.int64) * x_stride
+    x_ptrs = x_ptr + (x_row + x_k + word)[:, None] + tl.arange(0, VECTOR)[None, :]
 
-    tile = tl.arange(0, TILES)[:, None]
-    scale_row = tl.minimum(first + tl.arange(0, ROWS), n - 1).to(tl.int64) * scale_stride
-    scale_ptrs = scale_ptr + scale_row[None, :]
-    acc = tl.zeros([TILES, ROWS, COLUMNS], tl.float32)
-    if AHEAD:
-        coming = tl.load(w_ptrs, mask=(w_k < k)[:, None], other=0)
-    for start in tl.range(0, k, TILES * 128, num_stages=STAGES):
-        if AHEAD:
-            words = coming
-            later = start + TILES * 128 + w_k < k
-            coming = tl.load(w_ptrs + TILES * 16, mask=later[:, None], other=0)
-        elif EVEN:
-            words = tl.load(w_ptrs)
+    place = tl.arange(0, OCTETS * 8)[None, :]
+    slice = tl.arange(0, TILES)[:, None] * SLICES + place % SLICES
+    scale_row = tl.minimum(first + place // SLICES, n - 1).to(tl.int64) * scale_stride
+    acc = tl.zeros([TILES, OCTETS * 8, COLUMNS], tl.float32)
+    for step in tl.range(0, STEPS, num_stages=1, loop_unroll_factor=UNROLL):
+        start = step * TILES * SLICES * 128
+        scale_ptrs = scale_ptr + scale_row + (start // 128 + slice) // SLICES_A_GROUP
+        if EVEN:
+            words = tl.load(w_ptrs + start // 8, eviction_policy="evict_first")
+            scale = tl.load(scale_ptrs)
+            wait_for_previous(PDL)
+            x = tl.load(x_ptrs + start)
         else:
-            words = tl.load(w_ptrs, mask=(start + w_k < k)[:, None], other=0)
-        inside = (start + x_k < k)[:, None]
-        x = tl.load(x_ptrs) if EVEN else tl.load(x_ptrs, mask=inside, other=0.0)
+            inside = (start + w_k < k)[:, None]
+            words = tl.load(w_ptrs + start // 8, inside, other=0, eviction_policy="evict_first")
+            scale = tl.load(scale_ptrs, mask=start + slice * 128 < k, other=0.0)
+            wait_for_previous(PDL)
+            x = tl.load(x_ptrs + start, mask=(start + x_k < k)[:, None], other=0.0)
+        let_next_in(PDL)
+        w = _weights(tl.reshape(words, [OCTETS, TILES, 8, 4, 4]), n, TILES, HALF, ASSEMBLY)
         if WIDE:
-            x = _part(x, (column // VECTORS)[:, None])
-        words = tl.reshape(words, [OCTETS, TILES, 8, 4, 4])
-        w = _weights(words, ROWS, TILES, HALF, ASSEMBLY)
+            x = _part(x, (column // (SLICES * VECTORS))[:, None])
         x = _vectors(x, TILES, COLUMNS, WIDE)
         if not ASSEMBLY:
             # Triton's interpreter takes the bits of bfloat16 operands for integers.
             x = x.to(tl.float32)
-        if TILES_A_GROUP == 0:
-            acc = tl.dot(w, x, acc)
-        else:
-            exists = start + tile * 128 < k
-            group = (start // 128 + tile) // TILES_A_GROUP
-            scale = tl.load(scale_ptrs + group, mask=exists, other=0.0)
-            acc += tl.dot(w, x) * scale.to(tl.float32)[:, :, None]
-        w_ptrs += TILES * 16
-        x_ptrs += TILES * 128
-    y = tl.sum(acc, axis=0)
-    if PARTS > 1:
-        y = tl.sum(tl.reshape(y, [ROWS, PARTS, VECTORS]), axis=1)
+        acc += tl.dot(w, x) * scale.to(tl.float32)[:, :, None]
+    own = tl.trans(place) % SLICES == tl.arange(0, COLUMNS)[None, :] % SLICES
+    y = tl.where(own[None, :, :], acc, 0.0)
+    y = tl.reshape(y, [TILES, ROWS, SLICES, PARTS, VECTORS, SLICES])
+    # One axis at a time: Triton 3.6 adds up the wrong lanes where they are not side by side.
+    y = tl.sum(tl.sum(tl.sum(tl.sum(y, axis=5), axis=3), axis=2), axis=0)
     row = first + tl.arange(0, ROWS)[:, None]
     column = first_vector + tl.arange(0, VECTORS)[None, :]
-    if TILES_A_GROUP == 0:
-        y *= tl.load(scale_ptr + row.to(tl.int64) * scale_stride, mask=row < n, other=0.0)
     tl.store(out_ptr + column.to(tl.int64) * n + row, y, mask=(row < n) & (column < m))
 
 
@@ -214,8 +221,11 @@ def _any_size(
     x_stride,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_BYTES: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Multiply one vector by some rows byte by byte, in float32, for any even k and any group."""
+    wait_for_previous(PDL)
+    let_next_in(PDL)
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     vector = tl.program_id(1).to(tl.int64)
     w_ptr += tl.minimum(row, n - 1).to(tl.int64) * w_stride
@@ -238,33 +248,47 @@ def _any_size(
 class Launch(NamedTuple):
     """Launch parameters of one k; the number of rows only sets the grid."""
 
+    slices: int
     octets: int
-    warps: int
     tiles: int
-    stages: int
+    steps: int
+    unroll: int
 
 
-def launch_for(k: int, x_columns: int) -> Launch:
-    """Choose rows, warps and tiles of k that one program works on at once.
+def launch_for(k: int, columns: int) -> Launch:
+    """Choose how k is cut, for so many columns of x in 16 bits: parts of float32 count each.
 
-    More than eight columns of x, in units of 16 bits, leave registers for fewer tiles.
+    Two steps of eight slices, unrolled, just fit the registers of four programs on a processor.
+    Longer loops do best as many small programs, each with a quarter of their loads in flight.
     """
-    tiles = max(WARPS, min(WARPS * TILES_IN_FLIGHT, triton.next_power_of_2(triton.cdiv(k, TILE_K))))
-    return Launch(OCTETS, WARPS, max(WARPS, tiles * 8 // x_columns), STAGES)
+    slices = max(1, 8 // columns)
+    while slices > 1 and k % (SLICE * slices):
+        slices //= 2
+    a_tile = SLICE * slices
+    tiles = min(MOST_WARPS, triton.next_power_of_2(triton.cdiv(k, a_tile)))
+    steps = triton.cdiv(k, a_tile * tiles)
+    if steps == 2 and slices == 8:
+        return Launch(slices, octets=8, tiles=tiles, steps=steps, unroll=2)
+    tiles = tiles if steps == 1 else min(tiles, 16 // slices)
+    return Launch(slices, octets=4, tiles=tiles, steps=triton.cdiv(k, a_tile * tiles), unroll=1)
 
 
 def fits_tensor_cores(w: torch.Tensor, group: int, k: int) -> bool:
     """Tell whether rows are whole runs of 16 bytes and groups whole tiles."""
     aligned = w.stride(1) == 1 and w.stride(0) % 16 == 0 and w.storage_offset() % 4 == 0
-    return aligned and k % 32 == 0 and (group % TILE_K == 0 or group >= k)
+    return aligned and k % 32 == 0 and (group % SLICE == 0 or group >= k)
 
 
-def int4_gemv(w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor, group: int) -> torch.Tensor:
+def int4_gemv(
+    w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor, group: int, pdl: bool = False
+) -> torch.Tensor:
     """Multiply packed weights by a few vectors with the Triton kernels.
 
     `w` is uint8 (n, k / 2): the low nibble is the even column, in two's complement. `scale` is
     (n, ceil(k / group)), `x` (m, k) in float16, bfloat16 or float32. Returns float32 (m, n):
-    exact products, summed in float32 in an order that does not change from call to call.
+    exact products, summed in float32 in an order that does not change from call to call. With
+    `pdl` (Hopper and newer) the kernel may come onto the card before the one before it ends, and
+    reads weights and scales at once: these must not be what that kernel writes.
     """
     n, m, k = w.shape[0], *x.shape
     if k != 2 * w.shape[1]:
@@ -275,33 +299,38 @@ def int4_gemv(w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor, group: int)
     if out.numel() == 0 or k == 0:
         return out.zero_()
     x = x if x.stride(1) == 1 else x.contiguous()
-    scale = scale if scale.stride(1) == 1 else scale.contiguous()
+    copied = scale.stride(1) != 1
+    scale = scale.contiguous() if copied else scale
     if fits_tensor_cores(w, group, k):
-        _launch_tensor_cores(w, scale, x, out, group)
+        _launch_tensor_cores(w, scale, x, out, group, pdl and not copied)
     else:
         w = w if w.stride(1) == 1 else w.contiguous()
-        _any_size[(triton.cdiv(n, 8), m)](
+        grid = (triton.cdiv(n, 8), m)
+        _any_size[grid](
             w, scale, x, out, n, k, group, w.stride(0), scale.stride(0), x.stride(0),
             BLOCK_ROWS=8, BLOCK_BYTES=128, num_warps=4, enable_fp_fusion=True,
+            **launch_options(pdl, grid[0] * grid[1]),
         )  # fmt: skip
     return out
 
 
 def _launch_tensor_cores(
-    w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor, out: torch.Tensor, group: int
+    w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor, out: torch.Tensor, group: int, pdl: bool
 ) -> None:
     n, m, k = w.shape[0], *x.shape
-    parts = 4 if x.dtype == torch.float32 else 1
-    columns = min(16, max(8, parts * triton.next_power_of_2(m)))
-    launch = launch_for(k, columns * x.element_size() // 2)
-    grid = (triton.cdiv(n, 8 * launch.octets), triton.cdiv(m * parts, columns))
+    used = (4 if x.dtype == torch.float32 else 1) * triton.next_power_of_2(m)
+    columns = min(16, max(8, used))
+    launch = launch_for(k, used)
+    rows = 8 * launch.octets // launch.slices
+    grid = (triton.cdiv(n, rows), triton.cdiv(used * launch.slices, columns))
     _tensor_cores[grid](
         w.view(torch.int32), scale, x, out, n, k, m,
         w.stride(0) // 16, scale.stride(0), x.stride(0),
-        TILES_A_GROUP=0 if group >= k else group // TILE_K,
-        COLUMNS=columns, OCTETS=launch.octets, WARPS=launch.warps, TILES=launch.tiles,
-        EVEN=k % (TILE_K * launch.tiles) == 0, AHEAD=AHEAD, STAGES=launch.stages,
-        ASSEMBLY=w.is_cuda, num_warps=launch.warps, enable_fp_fusion=True,
+        SLICES_A_GROUP=triton.cdiv(min(group, k), SLICE), COLUMNS=columns,
+        SLICES=launch.slices, OCTETS=launch.octets, TILES=launch.tiles, STEPS=launch.steps,
+        UNROLL=launch.unroll, EVEN=k == SLICE * launch.slices * launch.tiles * launch.steps,
+        ASSEMBLY=w.is_cuda, num_warps=launch.tiles, enable_fp_fusion=True,
+        **launch_options(pdl, grid[0] * grid[1]),
     )  # fmt: skip
 
 
@@ -341,15 +370,20 @@ def _triton(inputs: Inputs) -> Thunk:
     return lambda: int4_gemv(*arguments)
 
 
+def _triton_pdl(inputs: Inputs) -> Thunk:
+    arguments = _arguments(inputs)
+    return lambda: int4_gemv(*arguments, pdl=True)
+
+
 def _tinygemm(inputs: Inputs) -> Thunk:
     w, scale, x, group = _arguments(inputs)
     # It takes unsigned nibbles with a zero of 8, the even column first, and a scale of bfloat16.
     biased = (((w & 15) << 4) | (w >> 4)) ^ 0x88
     packed = torch.ops.aten._convert_weight_to_int4pack(biased, 8)
-    repeat = 1 if group < x.shape[1] else x.shape[1] // TILE_K
+    repeat = 1 if group < x.shape[1] else x.shape[1] // SLICE
     scales = scale.to(x.dtype).repeat(1, repeat).T
     scales_and_zeros = torch.stack([scales, torch.zeros_like(scales)], dim=-1).contiguous()
-    size = min(group, TILE_K) if repeat > 1 else group
+    size = min(group, SLICE) if repeat > 1 else group
     return lambda: torch.ops.aten._weight_int4pack_mm(x, packed, size, scales_and_zeros)
 
 
@@ -379,7 +413,7 @@ def _tinygemm_unsupported(workload: Workload) -> str | None:
     n, k, group = workload["n"], workload["k"], workload["group"]
     if workload.dtype != "bfloat16":
         return "takes bfloat16 alone"
-    if n % 16 or k % TILE_K or not n or not workload["m"]:
+    if n % 16 or k % SLICE or not n or not workload["m"]:
         return "takes rows in sixteens and columns in tiles of 128"
     return None if group in (32, 64, 128, 256) or group >= k else "takes groups of 32 to 256"
 
@@ -505,6 +539,16 @@ OP = Op(
             kind="triton",
             build=_triton,
             summary="One kernel: weights unpacked in registers to operands of the tensor cores.",
+            kernels=lambda: (_tensor_cores, _any_size),
+            launches=lambda workload: 1,
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            build=_triton_pdl,
+            summary="The same kernels with programmatic dependent launch: weights and scales are "
+            "asked for while the kernel before still runs, x when it has ended.",
+            least_sm=90,
             kernels=lambda: (_tensor_cores, _any_size),
             launches=lambda workload: 1,
         ),
