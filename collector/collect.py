@@ -80,7 +80,7 @@ class NotComparableError(ValueError):
 
 def collect(options: CollectOptions) -> int:
     """Measure what the options select; returns the exit code."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True)
     try:
         return collect_all(options, console)
     except (PlanError, NotComparableError, OpError, RuntimeError) as error:

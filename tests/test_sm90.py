@@ -52,7 +52,9 @@ def test_every_kernel_compiles_without_spills(compiled):
     for line in compiled.file.lines:
         assert line.code is not None, line.reason
         assert line.code.spills == line.code.instructions.local == 0
-        assert 0 < line.code.registers <= 128
+        # A tile that tensor cores add to stays in registers.
+        most = 255 if line.code.instructions.tensor else 128
+        assert 0 < line.code.registers <= most
 
 
 def test_no_call_is_more_kernels_than_its_implementation_says(compiled):
@@ -90,11 +92,14 @@ def test_weight_is_kept_and_rows_are_streamed_in_and_out(found):
     [(16384, 4096, "bfloat16"), (4, 1536, "bfloat16")],
 )
 def test_residual_rms_norm_reads_once_and_streams_in_and_out(found, rows, hidden, dtype):
-    _, opcodes = found("residual_rms_norm", "triton", f"rows={rows},hidden={hidden},{dtype}")
-    weights, rows_in = count(opcodes, "LDG.E.EL.128"), count(opcodes, "LDG.E.EF.128")
-    assert weights + rows_in == count(opcodes, "LDG")
-    assert rows_in == 2 * weights > 0
-    assert count(opcodes, "STG.E.EF.128") == count(opcodes, "STG") == rows_in
+    code, opcodes = found("residual_rms_norm", "triton", f"rows={rows},hidden={hidden},{dtype}")
+    assert code.instructions.narrow_loads == code.instructions.narrow_stores == 0
+    # Two inputs and the weight in, two outputs out.
+    assert count(opcodes, "LDG") // 3 == count(opcodes, "STG") // 2 > 0
+    # Within the cache what is read and written leaves it early; beyond it reads are kept.
+    early = 2 / 3 if rows < 1024 else 0
+    assert count(opcodes, "LDG.E.EF.128") == early * count(opcodes, "LDG")
+    assert count(opcodes, "STG.E.EF.128") == bool(early) * count(opcodes, "STG")
 
 
 def test_scores_of_pairs_read_16_bytes_at_a_time(found):
@@ -198,3 +203,29 @@ def test_a_step_asks_for_all_that_it_needs_before_it_waits(compiled, found, k, g
     assert before.count("LDG.E.EF.128") == weights and before.count("LDG.E.128") == 4
     # Scales are loaded with them.
     assert before.count("LDG") > weights + 4
+
+
+def sigreg(name, implementation, batch, found, rest):
+    return found(name, implementation, f"batch={batch},{rest},bfloat16")
+
+
+def test_trig_reduction_takes_three_special_functions_for_two_elements(found):
+    rest = "slices=1024,points=17"
+    for batch in (32, 16384):
+        (line, opcodes) = sigreg("sigreg_trig", "triton", batch, found, rest)
+        sines, cosines = count(opcodes, "MUFU.SIN"), count(opcodes, "MUFU.COS")
+        # Two multiplications and additions a point for each of cosine and sine of a pair, and the
+        # recurrence of three numbers; one sine and one cosine of the middle, a sine of the half.
+        assert sines == 2 * cosines > 0
+        assert count(opcodes, "FFMA") >= cosines * (2 * 16 + 3 * 14)
+        assert line.instructions.local == 0
+
+
+def test_products_meet_their_sums_in_registers(found):
+    rest = "dim=2048,slices=1024,points=17"
+    uses = [k for k in (256, 2048, 16384)]
+    for batch in uses:
+        _, opcodes = sigreg("sigreg", "triton-fused", batch, found, rest)
+        assert count(opcodes, "HGMMA") > 0
+        # Sums go on from tile to tile in registers: exchanged once, at the end, by 64 sums a thread.
+        assert count(opcodes, "SHFL.BFLY") <= 2 * 64
