@@ -205,27 +205,30 @@ def test_a_step_asks_for_all_that_it_needs_before_it_waits(compiled, found, k, g
     assert before.count("LDG") > weights + 4
 
 
-def sigreg(name, implementation, batch, found, rest):
-    return found(name, implementation, f"batch={batch},{rest},bfloat16")
+def forms(compiled, op, kernel):
+    """Return the code and the opcodes of every form of a kernel."""
+    lines = [x for x in compiled.file.lines if (x.op, x.kernel) == (op, kernel)]
+    assert lines
+    return [(x.code, sass_opcodes(compiled.texts[x.code.sass_hash])) for x in lines]
 
 
-def test_trig_reduction_takes_three_special_functions_for_two_elements(found):
-    rest = "slices=1024,points=17"
-    for batch in (32, 16384):
-        (line, opcodes) = sigreg("sigreg_trig", "triton", batch, found, rest)
-        sines, cosines = count(opcodes, "MUFU.SIN"), count(opcodes, "MUFU.COS")
-        # Two multiplications and additions a point for each of cosine and sine of a pair, and the
-        # recurrence of three numbers; one sine and one cosine of the middle, a sine of the half.
-        assert sines == 2 * cosines > 0
-        assert count(opcodes, "FFMA") >= cosines * (2 * 16 + 3 * 14)
-        assert line.instructions.local == 0
+def test_trig_reduction_takes_three_special_functions_for_two_elements(compiled):
+    for _, opcodes in forms(compiled, "sigreg_trig", "_even"):
+        pairs = count(opcodes, "MUFU.COS")
+        assert count(opcodes, "MUFU.SIN") == 2 * pairs > 0
+        # A pair takes two additions a point, and three numbers the recurrence from point 3 on.
+        assert pairs * (2 * 16 + 3 * 14) <= count(opcodes, "FFMA") <= pairs * 95
 
 
-def test_products_meet_their_sums_in_registers(found):
-    rest = "dim=2048,slices=1024,points=17"
-    uses = [k for k in (256, 2048, 16384)]
-    for batch in uses:
-        _, opcodes = sigreg("sigreg", "triton-fused", batch, found, rest)
-        assert count(opcodes, "HGMMA") > 0
-        # Sums go on from tile to tile in registers: exchanged once, at the end, by 64 sums a thread.
-        assert count(opcodes, "SHFL.BFLY") <= 2 * 64
+def test_sums_of_products_go_on_in_registers_from_tile_to_tile(compiled):
+    for code, opcodes in forms(compiled, "sigreg", "_gemm_trig"):
+        assert code.instructions.tensor == count(opcodes, "HGMMA") > 0
+        # Two slices of a thread have 32 sums each, which meet those of three other threads at the
+        # end, in two steps.
+        assert count(opcodes, "SHFL.BFLY") == 2 * 2 * 32
+        assert count(opcodes, "LDGSTS.E.BYPASS.128") > 0
+
+
+def test_directions_are_written_16_bytes_at_a_time(compiled):
+    for code, _ in forms(compiled, "sigreg", "_project"):
+        assert code.instructions.narrow_stores == 0 < code.instructions.wide_stores

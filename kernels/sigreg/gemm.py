@@ -98,8 +98,6 @@ def gemm_launch(batch: int, dim: int, dtype: torch.dtype) -> Launch:
     """Choose a tile for a batch; small batches share the rows out to fill the card."""
     if dtype == torch.float32:
         return Launch(32, 64, 32, 1, 4, 2)
-    if batch <= 32:
-        return Launch(32, 64, 64, max(1, min(8, dim // 256)), 4, 4)
     if batch <= 128:
         return Launch(64, 64, 128, max(1, min(8, dim // 256)), 4, 3)
     if batch <= 512:
@@ -236,11 +234,11 @@ class FusedLaunch(NamedTuple):
     programs: int
 
 
-def fused_launch(dtype: torch.dtype) -> FusedLaunch:
-    """Choose a tile that leaves registers for the sums."""
+def fused_launch(dtype: torch.dtype, n: int) -> FusedLaunch:
+    """Choose a tile that leaves registers for the sums at n points."""
     if dtype == torch.float32:
         return FusedLaunch(32, 32, 32, 4, 2, 128)
-    return FusedLaunch(128, 128, 64, 8, 4, 128)
+    return FusedLaunch(128 if n <= 16 else 64, 128, 64, 8, 4, 128)
 
 
 def gemm_sums(
@@ -256,12 +254,12 @@ def gemm_sums(
     x: [batch, dim]; a: [dim, slices], the transpose of a contiguous tensor.
     """
     (batch, dim), slices = x.shape, a.shape[1]
-    launch = launch or fused_launch(x.dtype)
+    n = t.shape[0] - 1
+    launch = launch or fused_launch(x.dtype, n)
     across = triton.cdiv(slices, launch.slices)
     wanted = max(1, launch.programs // across)
     rows = triton.cdiv(triton.cdiv(batch, wanted), launch.batch) * launch.batch
     blocks = max(1, triton.cdiv(batch, rows))
-    n = t.shape[0] - 1
     sums = torch.empty((blocks, 2, n, slices), dtype=torch.float32, device=x.device)
     x, a = rows_together(x), a.T.contiguous()
     _gemm_trig[(across, blocks)](

@@ -36,6 +36,11 @@ class Test(NamedTuple):
         """Tell whether multiples of one angle are enough."""
         return self.even and 1 < self.t.shape[0] <= MOST_EVEN + 1
 
+    @property
+    def summed(self) -> int:
+        """Count the points whose sums are taken: t = 0 is left out where it can be."""
+        return self.t.shape[0] - self.one_angle
+
 
 def multiply(x: torch.Tensor, a: torch.Tensor, pdl: bool = False) -> torch.Tensor:
     """Project embeddings, [views, batch, dim]: the products are [views, batch, slices]."""
@@ -62,7 +67,7 @@ def sums(
     """
     a = projection(key, x.shape[2], slices, x.dtype, pdl)
     if fused and test.one_angle and x.shape[0] == 1:
-        return gemm_sums(x[0], a, test.t, ticket, pdl)
+        return gemm_sums(x.squeeze(0), a, test.t, ticket, pdl)
     return sums_of(multiply(x, a, pdl), test.t, test.one_angle, ticket=ticket, pdl=pdl)
 
 
@@ -81,9 +86,9 @@ def loss(
     step. Small batches that need no gradient take two launches.
     """
     views, batch, _ = x.shape
-    if views == 1 and batch <= LARGEST_BATCH and not keep and test.one_angle:
+    if views == 1 and 0 < batch <= LARGEST_BATCH and not keep and test.one_angle:
         rest = test.t, test.phi, test.weights, test.clip, test.clip_value
-        return small_loss(x[0], key, slices, *rest, pdl=pdl), None
+        return small_loss(x.squeeze(0), key, slices, *rest, pdl=pdl), None
     ticket = torch.empty(1, dtype=torch.int32, device=x.device)
     made = sums(x, key, slices, test, ticket, fused, pdl)
     rest = test.phi, test.weights, ticket, test.clip, test.clip_value

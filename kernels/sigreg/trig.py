@@ -293,7 +293,7 @@ def trig_means(
     sin_mean = torch.empty_like(cos_mean)
     if batch == 0 or cos_mean.numel() == 0:
         return cos_mean.fill_(torch.nan), sin_mean.fill_(torch.nan)
-    x = rows_together(x_projected)[None]
+    x = rows_together(x_projected).unsqueeze(0)
     even = even and 1 < t.shape[0] <= MOST_EVEN + 1
     launch = launch or launch_for(batch, slices)
     if even and launch.blocks == 1:
