@@ -89,7 +89,7 @@ def test_no_implementation_is_always_first():
         ({"workloads": ("big",)}, "give a tag"),
         ({"workloads": ("rows=x",)}, "give a tag"),
         ({"workloads": ("raws=1",)}, "unknown size 'raws'"),
-        ({"workloads": ("batch=17",)}, "no workload of"),
+        ({"workloads": ("batch=19",)}, "no workload of"),
         ({"replicates": 0}, "at least 1"),
         ({"ops": ("sinkhorn",), "dtypes": ("float64",)}, "unknown dtype"),
     ],

@@ -269,12 +269,15 @@ def _workloads() -> tuple[Workload, ...]:
     def add(rows: int, hidden: int, dtype: str, *names: str) -> None:
         tags.setdefault((rows, hidden, dtype), set()).update(names)
 
-    for rows in (1, 4, 16, 64, 256, 1024, 4096, 16384):
+    for rows in (1, 16, 256, 1024, 4096, 16384):
         add(rows, 4096, "float16", "default")
+    for rows in (4, 64):
+        add(rows, 4096, "float16", "full")
+    for rows in (1, 4, 16, 64, 256, 1024, 4096, 16384):
         add(rows, 4096, "bfloat16", "full")
     for rows, hidden in ((128, 1024), (512, 4096), (2048, 4096)):
         add(rows, hidden, "float16", "default", "cpu")
-        add(rows, hidden, "bfloat16", "default")
+        add(rows, hidden, "bfloat16", "full")
     add(16384, 8192, "float16", "default")
     add(16384, 8192, "bfloat16", "full")
     for hidden in (64, 256, 1024, 3584, 16384, 32768, 65536, 131072):
