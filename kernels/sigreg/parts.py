@@ -44,7 +44,7 @@ def turns(step):
 def angle(x, high, low):
     """Return x times a step given in turns, as an angle between -pi and pi, for large x too."""
     whole = tl.fma(x, high, TO_INTEGER) - TO_INTEGER
-    return tl.fma(x, low, tl.fma(x, high, -whole)) * TWO_PI
+    return ((x * high - whole) + x * low) * TWO_PI
 
 
 @triton.jit
@@ -59,37 +59,39 @@ def add_pair(a, b, high, low, cosines, sines, N: tl.constexpr, ASSEMBLY: tl.cons
     half = angle(a - b, high, low)
     m = sine(middle, ASSEMBLY)
     n = sine(half, ASSEMBLY)
-    c = tl.fma(-2.0 * m, m, 1.0)
-    s = (m + m) * cosine(middle, ASSEMBLY)
+    mm = m + m
     q = n * n
-    d = tl.fma(-2.0, q, 1.0)
-    new_cosines = (tl.fma(c, d, cosines[0]),)
-    new_sines = (tl.fma(s, d, sines[0]),)
+    c = 1.0 - mm * m
+    s = mm * cosine(middle, ASSEMBLY)
+    d = tl.fma(q, -2.0, 1.0)
+    new_cosines = (c * d + cosines[0],)
+    new_sines = (s * d + sines[0],)
     if N > 1:
         ss = s + s
-        c2 = tl.fma(-ss, s, 1.0)
-        s2 = ss * c
         q4 = 4.0 * q
-        d2 = tl.fma(-2.0, tl.fma(-q4, q, q4), 1.0)
+        c2 = 1.0 - ss * s
+        s2 = ss * c
+        d2 = tl.fma(q4 - q4 * q, -2.0, 1.0)
         cc = c2 + c2
         dd = d2 + d2
         one = tl.zeros_like(c) + 1.0
         # Three before the second multiple: of -1, 0 and 1 times the angle.
-        c_third, s_third, d_third = c, -s, d
+        c_third, s_third, d_third = c, s, d
         c_second, s_second, d_second = one, one - one, one
         c_first, s_first, d_first = c, s, d
         c, s, d = c2, s2, d2
         for k in tl.static_range(1, N):
             if k > 1:
                 c_next = cc * c_first - c_third
-                s_next = cc * s_first - s_third
+                # The sine of -1 times the angle is minus that of the angle, which s_third holds.
+                s_next = cc * s_first + s_third if k == 2 else cc * s_first - s_third
                 d_next = dd * d_first - d_third
                 c_third, s_third, d_third = c_second, s_second, d_second
                 c_second, s_second, d_second = c_first, s_first, d_first
                 c_first, s_first, d_first = c, s, d
                 c, s, d = c_next, s_next, d_next
-            new_cosines = new_cosines + (tl.fma(c, d, cosines[k]),)  # noqa: RUF005 - no unpacking
-            new_sines = new_sines + (tl.fma(s, d, sines[k]),)  # noqa: RUF005
+            new_cosines = new_cosines + (c * d + cosines[k],)  # noqa: RUF005 - no unpacking
+            new_sines = new_sines + (s * d + sines[k],)  # noqa: RUF005
     return new_cosines, new_sines
 
 
