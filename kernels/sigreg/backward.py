@@ -47,25 +47,26 @@ def _series(x, high, low, for_cosines, for_sines, N: tl.constexpr, GROUPS: tl.co
     turned = angle(x, high, low)
     s1 = sine(turned, ASSEMBLY)
     c1 = cosine(turned, ASSEMBLY)
-    total = for_cosines[0] + for_cosines[1] * c1 + for_sines[1] * s1
+    total = for_sines[1] * s1 + (for_cosines[1] * c1 + for_cosines[0])
     cs = (c1,)
     if N > 1:
         twice = s1 + s1
         c2 = tl.fma(-twice, s1, 1.0)
         s2 = twice * c1
-        total += for_cosines[2] * c2 + for_sines[2] * s2
+        total = for_sines[2] * s2 + (for_cosines[2] * c2 + total)
         cs = cs + (c2,)  # noqa: RUF005
     if N > 2:
         double = c1 + c1
         c3 = double * c2 - c1
         s3 = double * s2 - s1
-        total += for_cosines[3] * c3 + for_sines[3] * s3
+        total = for_sines[3] * s3 + (for_cosines[3] * c3 + total)
         cs = cs + (c3,)  # noqa: RUF005
     if N > 3:
         s4 = sine(turned * 4.0, ASSEMBLY)
         c4 = cosine(turned * 4.0, ASSEMBLY)
-        total += for_cosines[4] * c4 + for_sines[4] * s4
+        total = for_sines[4] * s4 + (for_cosines[4] * c4 + total)
         cs = cs + (c4,)  # noqa: RUF005
+        double4 = c4 + c4
         c_old = tl.zeros_like(c4) + 1.0
         s_old = tl.zeros_like(c4)
         cq = c4
@@ -77,10 +78,10 @@ def _series(x, high, low, for_cosines, for_sines, N: tl.constexpr, GROUPS: tl.co
                 if q + j <= N:
                     along_c += for_cosines[q + j] * cs[j - 1]
                     along_s += for_sines[q + j] * cs[j - 1]
-            total += cq * along_c + sq * along_s
+            total = sq * along_s + (cq * along_c + total)
             if q < 4 * GROUPS - 4:
-                c_next = 2.0 * c4 * cq - c_old
-                s_next = 2.0 * c4 * sq - s_old
+                c_next = double4 * cq - c_old
+                s_next = double4 * sq - s_old
                 c_old = cq
                 s_old = sq
                 cq = c_next
