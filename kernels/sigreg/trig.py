@@ -15,7 +15,7 @@ MOST_EVEN = 32
 DIRECT_POINTS = 8
 # Blocks for each multiprocessor to have several; a constant, for sums of one order on every GPU.
 PROGRAMS = 528
-MOST_IN_ONE_BLOCK = 256
+MOST_IN_ONE_BLOCK = 128
 
 
 @triton.jit
@@ -260,8 +260,14 @@ class Launch(NamedTuple):
 def launch_for(batch: int, columns: int) -> Launch:
     """Choose how the rows are shared out, the same on every GPU."""
     if batch <= MOST_IN_ONE_BLOCK:
-        return Launch(32, 8, 2, max(batch, 1), 1)
-    return shared_out(batch, columns, 32, 4, 2)
+        return Launch(16, 8, 1, max(batch, 1), 1)
+    return block_launch(batch, columns)
+
+
+def block_launch(batch: int, columns: int) -> Launch:
+    """Choose how the rows are shared out where sums of several blocks are welcome."""
+    pairs = 1 if batch <= 512 else 2 if batch <= 4096 else 4
+    return shared_out(batch, columns, 32, 4, pairs)
 
 
 def shared_out(
@@ -323,7 +329,7 @@ def sums_of(
     """
     views, batch, slices = x.shape
     columns = views * slices
-    launch = launch or launch_for(batch, columns)
+    launch = launch or block_launch(batch, columns)
     n = t.shape[0] - 1 if even else t.shape[0]
     sums = torch.empty((launch.blocks, 2, n, columns), dtype=torch.float32, device=x.device)
     if even:
