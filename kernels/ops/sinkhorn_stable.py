@@ -17,7 +17,7 @@ def _workloads():
     return problem.tagged(
         *(rows(batch, 4, 20, "default") for batch in (1, 4**5, 4**7, 4**9, 4**11)),
         *(rows(batch, 4, 20, "full", "gradient") for batch in problem.GRADIENT_BATCHES),
-        *(rows(batch, 4, 20, "cpu") for batch in (1, 64)),
+        rows(64, 4, 20, "cpu"),
         rows(5, 4, 5, "smoke"),
         rows(5, 4, 3, "smoke", "gradient"),
         *(rows(5, 4, 3, "edge", "gradient", dtype=d) for d in ("float16", "bfloat16")),
