@@ -9,6 +9,7 @@ import synthetic
 from collector import record as r
 from collector.history.digest import read_digests
 from collector.history.load import load_history, make_history
+from collector.history.model import Ceilings
 
 HISTORY = Path(__file__).parent / "history"
 SMALL = {"ops": ("sinkhorn",), "sweep": 2, "failures": False, "samples": 9}
@@ -405,3 +406,12 @@ def test_run_without_a_commit_is_kept_behind_all_commits(data):
 
 def test_history_of_files_needs_no_git(data):
     assert make_history(read_digests(data), ()).series == load_history(data).series
+
+
+@pytest.mark.parametrize(
+    ("copy", "read", "roof"),
+    [(4.2e12, 4.1e12, 4.2e12), (4.1e12, 4.4e12, 4.4e12), (None, None, None)],
+)
+def test_memory_roof_is_the_faster_of_copying_and_reading(copy, read, roof):
+    measured = Ceilings(copy, read, 9e12, None, None, None, {}, None, None, None)
+    assert measured.memory_bytes_per_s == roof

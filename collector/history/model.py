@@ -132,6 +132,11 @@ class Ceilings:
     floor_call_ns: float | None
     floor_submit_ns: float | None
 
+    @property
+    def memory_bytes_per_s(self) -> float | None:
+        """The memory roof: the faster of copying and reading, since some kernels hardly write."""
+        return max(filter(None, (self.copy_bytes_per_s, self.read_bytes_per_s)), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class SentinelPoint:

@@ -57,7 +57,7 @@ def limits_ns(
         if fits_l2(key, point, l2_bytes):
             found["l2"] = _least_ns(cost.minimal_bytes, ceilings.l2_bytes_per_s)
         else:
-            found["memory"] = _least_ns(cost.minimal_bytes, ceilings.copy_bytes_per_s)
+            found["memory"] = _least_ns(cost.minimal_bytes, ceilings.memory_bytes_per_s)
         found["compute"] = _least_ns(cost.flops, pipe_flops_per_s(ceilings, cost.pipe))
         found["special"] = _least_ns(cost.special_ops, ceilings.special_ops_per_s)
     return {name: time for name in LIMITS if (time := found.get(name)) is not None}

@@ -303,9 +303,9 @@ def _limits(scene: Scene, metric: Metric) -> Iterable[Line]:
     if metric.key == "latency" and (floor := _floor_ns(scene, ceilings)):
         text = f"empty kernel {words.duration(floor, 3)}"
         yield Line(text, ends, (floor / 1e3,) * 2, "dot", "end")
-    if metric.key == "bandwidth" and ceilings.copy_bytes_per_s:
-        text = f"memory copy {words.rate(ceilings.copy_bytes_per_s, 'B/s')}"
-        yield Line(text, ends, (ceilings.copy_bytes_per_s / 1e9,) * 2, "solid", "start")
+    if metric.key == "bandwidth" and ceilings.memory_bytes_per_s:
+        text = f"memory {words.rate(ceilings.memory_bytes_per_s, 'B/s')}"
+        yield Line(text, ends, (ceilings.memory_bytes_per_s / 1e9,) * 2, "solid", "start")
     pipe = _pipe(scene)
     if metric.key == "throughput" and pipe and (rate := pipe_flops_per_s(ceilings, pipe)):
         text = f"{pipe} {words.rate(rate, 'FLOP/s')}"

@@ -153,7 +153,7 @@ def _beats_roof(path: Path, size: int, point: Point) -> bool:
 
 def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable[str]) -> Axis:
     values = intensities or [1.0]
-    bandwidth = ceilings.copy_bytes_per_s if ceilings else None
+    bandwidth = ceilings.memory_bytes_per_s if ceilings else None
     rates = [pipe_flops_per_s(ceilings, pipe) for pipe in pipes] if ceilings else []
     ridges = [rate / bandwidth for rate in rates if rate and bandwidth]
     span = [min(values) / ROOM, max(values) * ROOM, *(ridge * ROOM for ridge in ridges)]
@@ -163,13 +163,13 @@ def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable
 def _limits(x: Axis, ceilings: Ceilings, pipes: set[str]) -> Iterator[Line]:
     rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
     top = max(rates.values(), default=None)
-    if ceilings.copy_bytes_per_s:
+    if ceilings.memory_bytes_per_s:
         # The upper slope is named above its middle, the lower one below its start: no line crosses.
-        yield replace(_slope("memory", ceilings.copy_bytes_per_s, x, top), label_at="below")
+        yield replace(_slope("memory", ceilings.memory_bytes_per_s, x, top), label_at="below")
     if ceilings.l2_bytes_per_s:
         yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="middle")
     for pipe, rate in rates.items():
-        start = rate / ceilings.copy_bytes_per_s if ceilings.copy_bytes_per_s else x.low
+        start = rate / ceilings.memory_bytes_per_s if ceilings.memory_bytes_per_s else x.low
         ends = (min(start, x.high / 2), x.high)
         yield Line(f"{pipe} {words.rate(rate, 'FLOP/s')}", ends, (rate / 1e12,) * 2)
 
