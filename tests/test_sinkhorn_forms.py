@@ -20,11 +20,11 @@ from kernels.sinkhorn.forward import (
 from kernels.sinkhorn.function import sinkhorn
 
 ORACLES = {
-    "seed": problem.seed_oracle,
+    "plain": problem.plain_oracle,
     "stable": problem.stable_oracle,
     "softmax": problem.softmax_oracle,
 }
-REFERENCES = {"seed": problem.seed, "stable": problem.stable, "softmax": problem.softmax}
+REFERENCES = {"plain": problem.plain, "stable": problem.stable, "softmax": problem.softmax}
 each_form = pytest.mark.parametrize("form", list(ORACLES))
 # The exponential of a row maximum may be infinite: nothing but no iterations at all uses it.
 overflow_is_meant = pytest.mark.filterwarnings("ignore:overflow encountered in exp")
@@ -60,9 +60,9 @@ def test_reference_in_float64_is_the_oracle(form):
     close(REFERENCES[form](x, 6), truth(form, x, 6))
 
 
-def test_seed_and_stable_are_one_function_where_nothing_overflows():
+def test_plain_and_stable_are_one_function_where_nothing_overflows():
     x = drawn(4, 4, 4, spread=3.0)
-    torch.testing.assert_close(truth("seed", x, 7), truth("stable", x, 7), atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(truth("plain", x, 7), truth("stable", x, 7), atol=1e-12, rtol=1e-12)
 
 
 @overflow_is_meant
@@ -81,7 +81,7 @@ def test_stable_form_takes_rows_that_lie_far_apart(scale):
 
 
 @each_scale
-@pytest.mark.parametrize("form", ["seed", "stable"])
+@pytest.mark.parametrize("form", ["plain", "stable"])
 def test_a_row_of_minus_infinity_stays_zero_and_hurts_no_other_matrix(scale, form):
     x = drawn(3, 4, 4)
     x[1, 2] = -math.inf
@@ -185,7 +185,7 @@ def test_function_for_models_refuses_what_it_cannot_do(shape, options):
 
 def test_sixteen_tensors_compute_the_same_matrix():
     x = drawn(3, 4, 4)
-    close(problem.by_scalars(x, 3), truth("seed", x, 3))
+    close(problem.by_scalars(x, 3), truth("plain", x, 3))
 
 
 def test_backward_costs_what_its_steps_cost():
@@ -203,7 +203,7 @@ def test_backward_costs_what_its_steps_cost():
 def test_residuals_after_twenty_iterations_are_what_the_mathematics_leaves():
     # Exact arithmetic leaves up to 5e-4 to 8e-3 in the rows of 2e4 normal matrices; columns come
     # last and keep eps alone.
-    left = problem.residuals(truth("seed", drawn(20_000, 4, 4), 20))
+    left = problem.residuals(truth("plain", drawn(20_000, 4, 4), 20))
     assert 5e-4 < left["row_residual_max"] < 8e-3
     assert left["row_residual_mean"] < left["row_residual_max"] / 10
     assert left["column_residual_max"] < 1e-4

@@ -75,14 +75,14 @@ OP = Op(
             kind="eager",
             summary="Batched products in PyTorch, operator by operator.",
             traffic_bytes=problem.from_memory,
-            **problem.eager(problem.seed),
+            **problem.eager(problem.plain),
         ),
         Implementation(
             name="torch.compile",
             kind="compiled",
             summary="The same through torch.compile, in inference mode, compiled for each shape.",
             traffic_bytes=problem.from_memory,
-            **problem.through_compile(problem.seed),
+            **problem.through_compile(problem.plain),
         ),
         Implementation(
             name="torch.compile-scalars",
@@ -119,7 +119,7 @@ OP = Op(
             unsupported=_too_wide,
             traffic_bytes=problem.from_registers,
             launches=lambda workload: 1,
-            **problem.storing("seed"),
+            **problem.storing("plain"),
         ),
         Implementation(
             name="triton-scalars",
@@ -130,7 +130,7 @@ OP = Op(
             unsupported=problem.not_four,
             traffic_bytes=problem.from_registers,
             launches=lambda workload: 1,
-            **problem.recomputing("seed"),
+            **problem.recomputing("plain"),
         ),
         Implementation(
             name="triton-pdl",
@@ -142,15 +142,15 @@ OP = Op(
             least_sm=90,
             traffic_bytes=problem.from_registers,
             launches=lambda workload: 1,
-            **problem.recomputing("seed", pdl=True),
+            **problem.recomputing("plain", pdl=True),
         ),
     ),
     baseline="torch.compile",
-    oracle=problem.seed_oracle,
+    oracle=problem.plain_oracle,
     # Values are at most 1 and each half step forgets the error of the one before: some sixteen
     # roundings of 2^-24 are left, 1e-6. The relative part is for n_iter = 0: exp itself.
     tolerance=problem.bounds(1e-6),
-    gradient=problem.gradient(problem.seed_oracle, 2e-6),
+    gradient=problem.gradient(problem.plain_oracle, 2e-6),
     cost=problem.cost,
     quality=problem.residuals,
     params={"eps": forward.EPS},

@@ -1,4 +1,4 @@
-"""Sinkhorn for any finite logits: the seed's function, computed with shifted rows."""
+"""Sinkhorn for any finite logits: the plain formula's function, computed with shifted rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OP = Op(
     name="sinkhorn_stable",
     title="Sinkhorn, any logits",
     summary="The function of Sinkhorn for any finite logits: rows are shifted by their maximum, "
-    "and eps with them. The seed's formula overflows beyond 88 and loses small rows.",
+    "and eps with them. The plain formula overflows beyond 88 and loses small rows.",
     formula="m = row maximum; M = exp(L - m); n_iter times u = 1 / (M v + eps exp(-m)), "
     "v = 1 / (M^T u + eps); y = u M v^T",
     axis="batch",

@@ -127,7 +127,7 @@ def epilogue_cost(workload: Workload, mode: Mode) -> Cost:
 
 
 def loss_cost(workload: Workload, mode: Mode) -> Cost:
-    """Count the seed's steps from the directions to the mean; memory holds x, key and loss alone.
+    """Count the steps from the directions to the mean; memory holds x, key and loss alone.
 
     Backward, directions and products are computed again; a point takes four operations an element,
     and a product with the transposed directions ends it.

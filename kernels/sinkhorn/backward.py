@@ -295,7 +295,7 @@ def _tile_backward(
 
 
 def kept_factors(
-    logits: torch.Tensor, n_iter: int, form: str = "seed"
+    logits: torch.Tensor, n_iter: int, form: str = "plain"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return memory for the factors of all iterations, rows' and columns', n_iter x batch x n.
 
@@ -311,7 +311,7 @@ def gradient_stored(
     grad: torch.Tensor,
     kept: tuple[torch.Tensor, torch.Tensor],
     eps: float = EPS,
-    form: str = "seed",
+    form: str = "plain",
 ) -> torch.Tensor:
     """Differentiate from the factors that the forward pass stored, n_iter x batch x n each."""
     us, vs = kept
@@ -321,7 +321,7 @@ def gradient_stored(
 
 
 def gradient_recomputed(
-    logits: torch.Tensor, grad: torch.Tensor, n_iter: int, eps: float = EPS, form: str = "seed",
+    logits: torch.Tensor, grad: torch.Tensor, n_iter: int, eps: float = EPS, form: str = "plain",
     pdl: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Differentiate with nothing stored: the factors are computed again first."""

@@ -171,7 +171,7 @@ def _scalars(
     u = (u0, u1, u2, u3)
     one = tl.full(a[0].shape, 1.0, tl.float32)
     v = (one, one, one, one)
-    if PAIRS > 0 and FORM == "seed":
+    if PAIRS > 0 and FORM == "plain":
         # Factors are at most 1 / eps: below this limit no product of two sums overflows. A matrix
         # with NaN or infinity is never below it.
         sums = (total(a) + total(b)) + (total(c) + total(d))
@@ -221,11 +221,11 @@ def scale_global(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.T
 
 def scale_registers(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.Tensor:
     """Scale one matrix a program, held in registers."""
-    return launch_tile(logits, n_iter, eps, "seed", block=1)
+    return launch_tile(logits, n_iter, eps, "plain", block=1)
 
 
 def scale_packed(
-    logits: torch.Tensor, n_iter: int, eps: float = EPS, form: str = "seed"
+    logits: torch.Tensor, n_iter: int, eps: float = EPS, form: str = "plain"
 ) -> torch.Tensor:
     """Scale many matrices a program, held in registers."""
     return launch_tile(logits, n_iter, eps, form, packed_block(logits.shape[0], logits.shape[1]))
@@ -289,7 +289,7 @@ def scalars_launch(batch: int, n_iter: int) -> Launch:
 
 
 def scale_scalars(
-    logits: torch.Tensor, n_iter: int, eps: float = EPS, form: str = "seed", pdl: bool = False
+    logits: torch.Tensor, n_iter: int, eps: float = EPS, form: str = "plain", pdl: bool = False
 ) -> torch.Tensor:
     """Scale one 4 x 4 matrix a thread.
 

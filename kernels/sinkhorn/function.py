@@ -9,7 +9,7 @@ import torch
 from kernels.sinkhorn.backward import gradient_recomputed
 from kernels.sinkhorn.forward import EPS, WIDEST_IN_REGISTERS, scale_packed, scale_scalars
 
-FORMS = ("stable", "seed", "softmax")
+FORMS = ("stable", "plain", "softmax")
 
 
 def sinkhorn(
@@ -18,7 +18,7 @@ def sinkhorn(
     """Scale matrices until rows and columns sum to one.
 
     logits: [..., n, n] of float32, bfloat16 or float16, any strides, n up to 64; the result has
-    the same shape and dtype. `form` is `stable`, `seed` or `softmax`; see `kernels.sinkhorn.parts`.
+    the same shape and dtype. `form` is `stable`, `plain` or `softmax`, told in the module `parts`.
     Gradients are exact, of the iterations as they were run; the factors are computed again for
     them, so that only the logits are kept. Needs a CUDA GPU. ValueError for another shape, form or
     number of iterations.

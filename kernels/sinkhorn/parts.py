@@ -2,7 +2,7 @@
 
 Three forms are told apart, since they are three functions:
 
-- `seed`: M = exp(L); u = 1 / (M v + eps), v = 1 / (M^T u + eps).
+- `plain`: M = exp(L); u = 1 / (M v + eps), v = 1 / (M^T u + eps).
 - `stable`: the same function for any finite logits. With M = exp(L - row maximum) the rows' eps
   becomes eps * exp(-row maximum).
 - `softmax`: A = softmax(L) + eps; then columns and rows in turn, each divided by its sum + eps,
@@ -159,7 +159,7 @@ def joined(row, BLOCK: tl.constexpr):
 @triton.jit
 def start_row(x, eps, FORM: tl.constexpr, ASSEMBLY: tl.constexpr):
     """Return a row of the matrix that is scaled, the row's eps, and its factor before any step."""
-    if FORM == "seed":
+    if FORM == "plain":
         one = tl.full(x[0].shape, 1.0, tl.float32)
         row = (
             exponential(x[0], ASSEMBLY),
@@ -190,7 +190,7 @@ def start_row(x, eps, FORM: tl.constexpr, ASSEMBLY: tl.constexpr):
 @triton.jit
 def start_tile(x, valid, eps, FORM: tl.constexpr):
     """Do the same for a tile of matrices along its last axis; padding becomes zero."""
-    if FORM == "seed":
+    if FORM == "plain":
         m = tl.exp(x)
         one = tl.sum(tl.zeros_like(m), axis=2, keep_dims=True) + 1.0
         return m, one * eps, one

@@ -21,7 +21,7 @@ Scale = Callable[[torch.Tensor, int], torch.Tensor]
 GRADIENT_BATCHES = (4**6, 4**8, 4**10)
 
 
-def seed(logits: torch.Tensor, n_iter: int) -> torch.Tensor:
+def plain(logits: torch.Tensor, n_iter: int) -> torch.Tensor:
     """Iterate by batched products, in float32 as torch is set: TF32 would miss the tolerance."""
     m = torch.exp(logits.float())
     u, v = _by_products(m, torch.ones_like(m[:, :, :1]), EPS, n_iter)
@@ -60,7 +60,7 @@ def softmax(logits: torch.Tensor, n_iter: int) -> torch.Tensor:
 
 
 def by_scalars(logits: torch.Tensor, n_iter: int) -> torch.Tensor:
-    """Iterate the seed's formula on n * n one-dimensional tensors, for one compiled kernel."""
+    """Iterate the plain formula on n * n one-dimensional tensors, for one compiled kernel."""
     n = logits.shape[1]
     rows = [[torch.exp(logits[:, i, j].float()) for j in range(n)] for i in range(n)]
     columns = list(zip(*rows, strict=True))
@@ -77,8 +77,8 @@ def _dot(x: list[torch.Tensor], y: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack([a * b for a, b in zip(x, y, strict=True)]).sum(dim=0)
 
 
-def seed_oracle(inputs: Inputs) -> torch.Tensor:
-    """Compute the seed's formula in float64, as sums over indices."""
+def plain_oracle(inputs: Inputs) -> torch.Tensor:
+    """Compute the plain formula in float64, as sums over indices."""
     m = inputs["logits"].double().exp()
     u = torch.ones_like(m[:, :, 0])
     v = torch.ones_like(u)
