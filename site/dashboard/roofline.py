@@ -72,7 +72,10 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     pipes = {p.cost.pipe for _, points in drawn for _, p, _, _ in points if p.cost}
     by_op = _by_op(drawn)
     x = _x_axis(intensities, ceilings, pipes)
-    lines = [*_limits(x, ceilings, pipes), *_op_lines(x, by_op)] if ceilings else []
+    furthest = max(intensities, default=1.0)
+    lines: list[Line] = []
+    if ceilings:
+        lines = [*_limits(x, ceilings, pipes, furthest), *_op_lines(x, ceilings, by_op)]
     heights = [*extent(series), *(y for line in lines for y in line.y)]
     low = min((y for y in extent(series) if y), default=1.0)
     shown = [y for y in heights if y is not None and y >= low / DECADE]
@@ -160,12 +163,11 @@ def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable
     return log_axis("FLOP per byte", span)
 
 
-def _limits(x: Axis, ceilings: Ceilings, pipes: set[str]) -> Iterator[Line]:
+def _limits(x: Axis, ceilings: Ceilings, pipes: set[str], furthest: float) -> Iterator[Line]:
     rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
     top = max(rates.values(), default=None)
     if ceilings.memory_bytes_per_s:
-        # The upper slope is named above its middle, the lower one below its start: no line crosses.
-        yield replace(_slope("memory", ceilings.memory_bytes_per_s, x, top), label_at="below")
+        yield _named(_slope("memory", ceilings.memory_bytes_per_s, x, top), furthest)
     if ceilings.l2_bytes_per_s:
         yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="middle")
     for pipe, rate in rates.items():
@@ -174,16 +176,34 @@ def _limits(x: Axis, ceilings: Ceilings, pipes: set[str]) -> Iterator[Line]:
         yield Line(f"{pipe} {words.rate(rate, 'FLOP/s')}", ends, (rate / 1e12,) * 2)
 
 
+def _named(slope: Line, furthest: float) -> Line:
+    """Name the lower slope beyond all paths where there is room, else below its start.
+
+    The upper slope is named above its middle, so that no line crosses either name.
+    """
+    (x0, x1), (y0, y1) = slope.x, slope.y
+    if x1 < furthest * DECADE:
+        return replace(slope, label_at="below")
+    middle = math.sqrt(furthest * x1)
+    return replace(slope, label_at="beside", x=(x0, middle, x1), y=(y0, y1 * middle / x1, y1))
+
+
 def _slope(name: str, bytes_per_s: float, x: Axis, top: float | None) -> Line:
     end = min(x.high, top / bytes_per_s) if top else x.high
     ys = (x.low * bytes_per_s / 1e12, end * bytes_per_s / 1e12)
     return Line(f"{name} {words.rate(bytes_per_s, 'B/s')}", (x.low, end), ys)
 
 
-def _op_lines(x: Axis, found: Found) -> Iterator[Line]:
-    """Draw the limits of each op; those of a single op share one label, under the lowest."""
+def _op_lines(x: Axis, ceilings: Ceilings, found: Found) -> Iterator[Line]:
+    """Draw the limits of each op; those of a single op share one label, under the lowest.
+
+    Where several ops share a chart, only what lies below the memory roof is drawn: it can bind.
+    """
     limits, single = op_limits(found), len(found) == 1
+    bandwidth = (ceilings.memory_bytes_per_s or math.inf) / 1e12
     for limit in limits:
+        if not single and limit.tflop_per_s[-1] > bandwidth * limit.x[-1]:
+            continue
         end = x.high if single else min(x.high, limit.x[-1] * ROOM)
         xs = (max(x.low, limit.x[0] / 2), *limit.x, end)
         ys = (limit.tflop_per_s[0], *limit.tflop_per_s, limit.tflop_per_s[-1])

@@ -333,7 +333,7 @@
       const hours = (Date.now() - Date.parse(element.dateTime)) / 36e5;
       if (!(hours >= 0)) continue;
       const days = Math.floor(hours / 24);
-      const today = hours < 1 ? "less than an hour ago" : `${Math.floor(hours)} h ago`;
+      const today = hours < 1 ? "under 1 h ago" : `${Math.floor(hours)} h ago`;
       const text = days >= 1 ? `${days} day${days > 1 ? "s" : ""} ago` : today;
       element.title = element.textContent;
       const place = element.nextElementSibling;
