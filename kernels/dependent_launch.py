@@ -13,11 +13,14 @@ MOST_AT_ONCE = 1024
 WAITS, LETS_NEXT_IN = 1, 2
 
 
-def launch_options(pdl: bool, programs: int) -> dict[str, Any]:
-    """Return launch arguments: the constant PDL, and the attribute where it is asked for."""
+def launch_options(pdl: bool, programs: int, most: int = MOST_AT_ONCE) -> dict[str, Any]:
+    """Return launch arguments: the constant PDL, and the attribute where it is asked for.
+
+    Grids of more than `most` programs let nothing in before they end.
+    """
     if not pdl:
         return {"PDL": 0}
-    return {"PDL": LETS_NEXT_IN if programs <= MOST_AT_ONCE else WAITS, "launch_pdl": True}
+    return {"PDL": LETS_NEXT_IN if programs <= most else WAITS, "launch_pdl": True}
 
 
 @triton.jit

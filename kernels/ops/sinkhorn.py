@@ -35,9 +35,7 @@ def _too_wide(workload: Workload) -> str | None:
 
 
 def _workloads() -> tuple[Workload, ...]:
-    def rows(batch: int, n: int, n_iter: int, *tags: str, dtype: str = "float32"):
-        return (batch, n, n_iter, dtype), tags
-
+    rows = problem.rows
     return problem.tagged(
         *(rows(4**k, 4, 20, "default") for k in range(13)),
         *(rows(batch, 4, 20, "gradient") for batch in problem.GRADIENT_BATCHES),

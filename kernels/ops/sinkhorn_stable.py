@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from kernels.sinkhorn import backward, forward, problem
+from kernels.sinkhorn import forward, problem
 from kernels.spec import Implementation, Mark, Op
 
 SPREAD = 10.0
 
 
 def _workloads():
-    def rows(batch: int, n: int, n_iter: int, *tags: str, dtype: str = "float32"):
-        return (batch, n, n_iter, dtype), tags
-
+    rows = problem.rows
     return problem.tagged(
         *(rows(batch, 4, 20, "default") for batch in (1, 4**5, 4**7, 4**9, 4**11)),
         *(rows(batch, 4, 20, "full", "gradient") for batch in problem.GRADIENT_BATCHES),
@@ -53,33 +51,7 @@ OP = Op(
             summary="The same through torch.compile, in inference mode, compiled for each shape.",
             **problem.through_compile(problem.stable),
         ),
-        Implementation(
-            name="triton-packed",
-            kind="triton",
-            summary="Many matrices a program, as one tile in registers; the factors of all "
-            "iterations are written for the backward pass.",
-            kernels=lambda: (forward._tile, backward._scalars_backward, backward._tile_backward),
-            **problem.storing("stable"),
-        ),
-        Implementation(
-            name="triton-scalars",
-            kind="triton",
-            summary="One 4 x 4 matrix a thread; backward computes the factors again.",
-            kernels=lambda: (forward._scalars, backward._scalars_backward),
-            unsupported=problem.not_four,
-            launches=lambda workload: 1,
-            **problem.recomputing("stable"),
-        ),
-        Implementation(
-            name="triton-pdl",
-            kind="triton",
-            summary="The same kernel with programmatic dependent launch.",
-            kernels=lambda: (forward._scalars, backward._scalars_backward),
-            unsupported=problem.not_four,
-            least_sm=90,
-            launches=lambda workload: 1,
-            **problem.recomputing("stable", pdl=True),
-        ),
+        *problem.fused("stable"),
     ),
     baseline="torch.compile",
     oracle=problem.stable_oracle,

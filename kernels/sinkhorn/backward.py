@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sinkhorn.forward import (
     EPS,
-    FEW_BLOCKS,
+    FEW_PROGRAMS,
     LATENCY_BOUND,
     MOST_UNROLLED,
     launch_tile,
@@ -106,7 +106,6 @@ def _scalars_backward(
     PAIRS: tl.constexpr,
     ASSEMBLY: tl.constexpr,
     PDL: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """Differentiate 4 x 4 matrices, each by one thread.
 
@@ -116,8 +115,7 @@ def _scalars_backward(
     mask = (matrix < batch) & (tl.arange(0, 4)[None, :] < 4)
     offsets = matrix.to(tl.int64) * 16 + tl.arange(0, 4)[None, :]
     factors = matrix.to(tl.int64) * 4 + tl.arange(0, 4)[None, :]
-    if PDL:
-        gdc_wait()
+    wait_for_previous(PDL)
     x0 = load_row(logits_ptr, offsets, mask, 0.0, BLOCK)
     x1 = load_row(logits_ptr, offsets + 4, mask, 0.0, BLOCK)
     x2 = load_row(logits_ptr, offsets + 8, mask, 0.0, BLOCK)
@@ -126,8 +124,7 @@ def _scalars_backward(
     g1 = load_row(grad_ptr, offsets + 4, mask, 0.0, BLOCK)
     g2 = load_row(grad_ptr, offsets + 8, mask, 0.0, BLOCK)
     g3 = load_row(grad_ptr, offsets + 12, mask, 0.0, BLOCK)
-    if EARLY:
-        gdc_launch_dependents()
+    let_next_in(PDL)
     a, e0, u0 = start_row(x0, eps, FORM, ASSEMBLY)
     b, e1, u1 = start_row(x1, eps, FORM, ASSEMBLY)
     c, e2, u2 = start_row(x2, eps, FORM, ASSEMBLY)
@@ -341,13 +338,13 @@ def _launch_scalars(
     batch = logits.shape[0]
     # A third fewer registers than it would take lets a third more warps share the card.
     limit = {"maxnreg": 168} if batch > LATENCY_BOUND and logits.is_cuda and not stored else {}
+    programs = triton.cdiv(batch, 32)
     if batch:
-        _scalars_backward[(triton.cdiv(batch, 32),)](
+        _scalars_backward[(programs,)](
             logits, grad, us, vs, out, batch, n_iter, eps,
             N_ITER=0 if stored else n_iter, BLOCK=32, FORM=form, STORED=stored, PAIRS=0,
-            ASSEMBLY=logits.is_cuda, PDL=pdl, EARLY=pdl and batch <= FEW_BLOCKS, num_warps=1,
-            enable_fp_fusion=True, **limit,
-            **({"launch_pdl": True} if pdl else {}),
+            ASSEMBLY=logits.is_cuda, num_warps=1, enable_fp_fusion=True, **limit,
+            **launch_options(pdl, programs, FEW_PROGRAMS),
         )  # fmt: skip
     return out
 

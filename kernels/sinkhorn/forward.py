@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sinkhorn.parts import (
     first_columns,
     half_steps,
@@ -26,7 +26,7 @@ WIDEST_IN_REGISTERS = 64
 MOST_UNROLLED = 32
 LATENCY_BOUND = 65536
 CACHED = 2**19
-FEW_BLOCKS = 8192
+FEW_PROGRAMS = 256
 
 
 @triton.jit(do_not_specialize=["n_iter"])
@@ -149,20 +149,17 @@ def _scalars(
     WIDE_STORE: tl.constexpr,
     ASSEMBLY: tl.constexpr,
     PDL: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """Scale 4 x 4 matrices, each by one thread: no exchange between threads."""
     matrix = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     mask = (matrix < batch) & (tl.arange(0, 4)[None, :] < 4)
     offsets = matrix.to(tl.int64) * 16 + tl.arange(0, 4)[None, :]
-    if PDL:
-        gdc_wait()
+    wait_for_previous(PDL)
     x0 = load_row(logits_ptr, offsets, mask, 0.0, BLOCK)
     x1 = load_row(logits_ptr, offsets + 4, mask, 0.0, BLOCK)
     x2 = load_row(logits_ptr, offsets + 8, mask, 0.0, BLOCK)
     x3 = load_row(logits_ptr, offsets + 12, mask, 0.0, BLOCK)
-    if EARLY:
-        gdc_launch_dependents()
+    let_next_in(PDL)
     a, e0, u0 = start_row(x0, eps, FORM, ASSEMBLY)
     b, e1, u1 = start_row(x1, eps, FORM, ASSEMBLY)
     c, e2, u2 = start_row(x2, eps, FORM, ASSEMBLY)
@@ -301,12 +298,13 @@ def scale_scalars(
     out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch = logits.shape[0]
     launch = scalars_launch(batch, n_iter)
+    programs = triton.cdiv(batch, launch.block)
     if batch:
-        _scalars[(triton.cdiv(batch, launch.block),)](
+        _scalars[(programs,)](
             logits, out, batch, n_iter, eps,
             N_ITER=n_iter if n_iter <= MOST_UNROLLED else -1, FORM=form,
             BLOCK=launch.block, PAIRS=launch.pairs, WIDE_STORE=launch.wide_store,
-            ASSEMBLY=logits.is_cuda, PDL=pdl, EARLY=pdl and batch <= FEW_BLOCKS, num_warps=1,
-            enable_fp_fusion=True, **({"launch_pdl": True} if pdl else {}),
+            ASSEMBLY=logits.is_cuda, num_warps=1, enable_fp_fusion=True,
+            **launch_options(pdl, programs, FEW_PROGRAMS),
         )  # fmt: skip
     return out

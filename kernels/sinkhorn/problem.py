@@ -9,10 +9,24 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernels.compiled import compiled
-from kernels.gradients import by_autograd
-from kernels.sinkhorn.backward import gradient_recomputed, gradient_stored, kept_factors
-from kernels.sinkhorn.forward import EPS, launch_tile, packed_block, scale_packed, scale_scalars
-from kernels.spec import Cost, Gradient, Mode, Tolerance, Workload
+from kernels.gradients import by_autograd, by_passes, of_oracle
+from kernels.sinkhorn.backward import (
+    _scalars_backward,
+    _tile_backward,
+    gradient_recomputed,
+    gradient_stored,
+    kept_factors,
+)
+from kernels.sinkhorn.forward import (
+    EPS,
+    _scalars,
+    _tile,
+    launch_tile,
+    packed_block,
+    scale_packed,
+    scale_scalars,
+)
+from kernels.spec import Cost, Gradient, Implementation, Mode, Tolerance, Workload
 
 if TYPE_CHECKING:
     from kernels.spec import Builder, Inputs, Thunk
@@ -117,13 +131,7 @@ def softmax_oracle(inputs: Inputs) -> torch.Tensor:
 
 def gradient(oracle: Callable[[Inputs], torch.Tensor], absolute: float) -> Gradient:
     """Return how a form is differentiated: its oracle's own derivative, in float64."""
-
-    def truth(inputs: Inputs) -> torch.Tensor:
-        logits = inputs["logits"].double().requires_grad_()
-        with torch.enable_grad(), torch.inference_mode(False):
-            out = oracle({**inputs, "logits": logits})
-            return torch.autograd.grad(out, logits, inputs["grad"].double())[0]
-
+    truth = of_oracle(oracle, ["logits"])
     return Gradient(make_inputs=make_gradient, oracle=truth, tolerance=bounds(absolute, 5e-6))
 
 
@@ -254,21 +262,16 @@ def recomputing(form: str, pdl: bool = False) -> dict[str, Builder]:
 def storing(form: str) -> dict[str, Builder]:
     """Return the builders of packed tiles whose factors are all kept for the backward pass."""
 
-    def forward(inputs: Inputs) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+    def kept_by(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         logits, n_iter = inputs["logits"], int(inputs["n_iter"])
         kept = kept_factors(logits, n_iter, form)
-        block = packed_block(*logits.shape[:2])
-        return launch_tile(logits, n_iter, EPS, form, block, kept), kept
+        launch_tile(logits, n_iter, EPS, form, packed_block(*logits.shape[:2]), kept)
+        return kept
 
-    def backward(inputs: Inputs) -> Thunk:
-        _, kept = forward(inputs)
-        return lambda: gradient_stored(inputs["logits"], inputs["grad"], kept, EPS, form)
+    def pull(inputs: Inputs, kept: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return gradient_stored(inputs["logits"], inputs["grad"], kept, EPS, form)
 
-    def full(inputs: Inputs) -> Thunk:
-        return lambda: gradient_stored(
-            inputs["logits"], inputs["grad"], forward(inputs)[1], EPS, form
-        )
-
+    backward, full = by_passes(kept_by, pull)
     build = with_logits(partial(scale_packed, form=form))
     return {"build": build, "backward": backward, "full": full}
 
@@ -278,12 +281,53 @@ def not_four(workload: Workload) -> str | None:
     return None if workload["n"] == 4 else "written for n = 4 alone"
 
 
-def tagged(*rows: tuple[tuple[int, int, int, str], tuple[str, ...]]) -> tuple[Workload, ...]:
+def rows(
+    batch: int, n: int, n_iter: int, *tags: str, dtype: str = "float32"
+) -> tuple[tuple[int, int, int, str], tuple[str, ...]]:
+    """Return one workload and its tags, as `tagged` takes them."""
+    return (batch, n, n_iter, dtype), tags
+
+
+def tagged(*chosen: tuple[tuple[int, int, int, str], tuple[str, ...]]) -> tuple[Workload, ...]:
     """Return workloads of (batch, n, n_iter, dtype), whose tags add up where they repeat."""
     tags: dict[tuple[int, int, int, str], set[str]] = {}
-    for key, names in rows:
+    for key, names in chosen:
         tags.setdefault(key, set()).update(names)
     return tuple(
         Workload({"batch": batch, "n": n, "n_iter": n_iter}, dtype, frozenset(names))
         for (batch, n, n_iter, dtype), names in tags.items()
+    )
+
+
+def fused(form: str) -> tuple[Implementation, ...]:
+    """Return the implementations of a form that are one kernel a pass."""
+    scalars = (_scalars, _scalars_backward)
+    return (
+        Implementation(
+            name="triton-packed",
+            kind="triton",
+            summary="Many matrices a program, as one tile in registers; the factors of all "
+            "iterations are written for the backward pass.",
+            kernels=lambda: (_tile, _scalars_backward, _tile_backward),
+            **storing(form),
+        ),
+        Implementation(
+            name="triton-scalars",
+            kind="triton",
+            summary="One 4 x 4 matrix a thread; backward computes the factors again.",
+            kernels=lambda: scalars,
+            unsupported=not_four,
+            launches=lambda workload: 1,
+            **recomputing(form),
+        ),
+        Implementation(
+            name="triton-pdl",
+            kind="triton",
+            summary="The same kernel with programmatic dependent launch.",
+            kernels=lambda: scalars,
+            unsupported=not_four,
+            least_sm=90,
+            launches=lambda workload: 1,
+            **recomputing(form, pdl=True),
+        ),
     )
