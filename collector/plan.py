@@ -20,6 +20,7 @@ GPU_SERIES: tuple[Series, ...] = (
     ("submit", "hot"),
 )
 CPU_SERIES: tuple[Series, ...] = (("call", "hot"),)
+USUAL_TIMERS: tuple[Timer, ...] = ("graph", "call")
 
 
 class PlanError(ValueError):
@@ -137,12 +138,12 @@ def parse_sizes(text: str) -> dict[str, int]:
 
 
 def chosen_series(options: CollectOptions, device: str) -> tuple[Series, ...]:
-    """Return the timer and cache pairs that are selected."""
+    """Return the timer and cache pairs that are selected; `submit` only where it is named."""
     series = GPU_SERIES if device == "cuda" else CPU_SERIES
     return tuple(
         (timer, cache)
         for timer, cache in series
-        if wanted(timer, options.timers) and wanted(cache, options.caches)
+        if wanted(timer, options.timers or USUAL_TIMERS) and wanted(cache, options.caches)
     )
 
 

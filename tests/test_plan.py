@@ -14,12 +14,17 @@ from kernels.spec import Workload
 OPS = load_ops()
 
 
-def test_a_gpu_times_default_workloads_under_graph_call_and_submit():
+def test_a_gpu_times_default_workloads_under_graph_and_call():
     jobs = plan(OPS, CollectOptions(), "cuda")
     assert {series for job in jobs for series in job.series} == {
-        ("graph", "cold"), ("graph", "hot"), ("call", "hot"), ("submit", "hot"),
+        ("graph", "cold"), ("graph", "hot"), ("call", "hot"),
     }  # fmt: skip
     assert all("default" in job.workload.tags and not job.check for job in jobs)
+
+
+def test_the_time_to_enqueue_is_measured_where_it_is_named():
+    jobs = plan(OPS, CollectOptions(timers=("submit",)), "cuda")
+    assert {job.series for job in jobs} == {(("submit", "hot"),)}
 
 
 def test_backward_passes_are_measured_where_they_or_their_sizes_are_asked_for():
