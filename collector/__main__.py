@@ -176,6 +176,14 @@ def compare(
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder.")] = Path(
         "data"
     ),
+    confirm: Annotated[
+        bool,
+        typer.Option(
+            "--confirm",
+            help="Measure what may be slower once more, in fresh processes on this machine, before "
+            "it is called slower; the candidate must be the commit that is checked out.",
+        ),
+    ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Show what did not change as well, row by row.")
     ] = False,
@@ -211,7 +219,9 @@ def compare(
         device=device,
         limit=limit,
     )
-    raise typer.Exit(compare_command.run(request, tell, everything, json_file, markdown_file))
+    raise typer.Exit(
+        compare_command.run(request, tell, everything, json_file, markdown_file, confirming=confirm)
+    )
 
 
 @app.command()

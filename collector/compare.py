@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from collector.compare_sides import (
     Side,
@@ -18,12 +19,13 @@ from collector.compare_sides import (
 )
 from collector.exit_codes import FAILED, FINE, NOT_COMPARABLE, REGRESSED, USAGE, WRONG
 from collector.history.cache import NO_CACHE, Cache
-from collector.history.model import Commit, History, Problem, RunInfo
+from collector.history.model import Commit, History, Problem, RunInfo, SeriesKey
 from collector.history.sides import Index
 from collector.history.tables import CommitTable, Row, commit_table
 from collector.record import Device
 
 PREVIOUS = "previous"
+SecondLook = Literal["confirmed", "not seen again", "not measured again"]
 MODEL = ("name", "compute_capability", "multiprocessors", "mig")
 
 
@@ -46,11 +48,19 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What fresh processes said of a suspect; `row` holds them against the same baseline."""
+
+    outcome: SecondLook
+    row: Row | None
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
     """The two sides on one device; `table` holds all series, `rows` those of the ops asked for.
 
     `other_model` says why the devices are not of one model, `left_out` names the ops that only the
-    baseline measured.
+    baseline measured. `confirmations` holds the suspects that were measured once more.
     """
 
     before: Side
@@ -62,11 +72,17 @@ class Compared:
     left_out: tuple[str, ...]
     other_model: str
     limit: float | None
+    confirmations: Mapping[SeriesKey, Confirmation] = field(default_factory=dict)
+
+    def fails(self, row: Row) -> bool:
+        """Tell whether a row makes the command fail; not when a second look did not see it."""
+        again = self.confirmations.get(row.key)
+        return fails(row, self.limit) and (again is None or again.outcome != "not seen again")
 
     @property
     def failing(self) -> tuple[Row, ...]:
         """Return the rows that make the command fail."""
-        return tuple(row for row in self.rows if fails(row, self.limit))
+        return tuple(row for row in self.rows if self.fails(row))
 
     @property
     def judged(self) -> tuple[Row, ...]:
@@ -98,7 +114,8 @@ class Result:
     def exit_code(self) -> int:
         """Return 4 for a wrong result, 2 for a regression, 3 when nothing was compared, else 0."""
         failing = [row for one in self.devices for row in one.failing]
-        if any(row.after and row.after.status == "incorrect" for row in failing):
+        again = [look.row for one in self.devices for look in one.confirmations.values()]
+        if any(row and row.after and row.after.status == "incorrect" for row in [*failing, *again]):
             return WRONG
         if failing:
             return REGRESSED
@@ -212,7 +229,7 @@ def _on_device(
     """Choose what was asked for of a table, and put beside it what one must know."""
     sides = [tuple(index.runs(table.device, one.sha)) for one in (table.before, table.after)]
     ops = [{op for run in runs for op in run.ops} for runs in sides]
-    other_model = _other_model(sides[0][-1].device, sides[1][-1].device)
+    other_model = model_difference(sides[0][-1].device, sides[1][-1].device)
     rows = [_unlike(row, other_model) if other_model else row for row in table.rows]
     return Compared(
         before=before,
@@ -227,8 +244,8 @@ def _on_device(
     )
 
 
-def _other_model(before: Device, after: Device) -> str:
-    """Say in what two devices of one name are not of one model."""
+def model_difference(before: Device, after: Device) -> str:
+    """Say in what two devices of one name are not of one model; nothing where they are."""
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in MODEL]
     return ", ".join(f"{name.replace('_', ' ')} {a} to {b}" for name, a, b in pairs if a != b)
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache as once
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from collector.compare import PREVIOUS, Request, Result, compare
 from collector.compare_report import as_json, markdown, show
-from collector.compare_sides import CompareError
+from collector.compare_sides import CompareError, fail
+from collector.confirm import Here, confirm
+from collector.crew import probe
+from collector.device import probe_source
 from collector.exit_codes import FAILED, NOT_COMPARABLE
 from collector.history.cache import NO_CACHE, Cache, standard_cache
+from collector.history.format import plural
+from collector.plan import CollectOptions
+from collector.record import Case, Device
 
 __all__ = ["PREVIOUS", "Request", "run"]
 
@@ -20,11 +28,15 @@ Tell = Callable[[str], None]
 
 
 def run(
-    request: Request, tell: Tell, whole: bool, json_file: Path | None, markdown_file: Path | None
-) -> int:
+    request: Request, tell: Tell, whole: bool, json_file: Path | None, markdown_file: Path | None,
+    *, confirming: bool = False,
+) -> int:  # fmt: skip
     """Compare, write what was asked for, and return the exit code; messages go to `tell`."""
+    cache = _cache(request.repo)
     try:
-        result = compare(request, _cache(request.repo))
+        result = compare(request, cache)
+        if confirming:
+            result = _confirmed(result, request, cache, tell)
         _tell_problems(request, result, tell)
         for path, made in ((json_file, as_json), (markdown_file, markdown)):
             if path is not None:
@@ -44,6 +56,43 @@ def _cache(root: Path) -> Cache:
         return standard_cache(root)
     except PackageNotFoundError:
         return NO_CACHE
+
+
+def _confirmed(result: Result, request: Request, cache: Cache, tell: Tell) -> Result:
+    """Measure the suspects once more in this tree and on this device."""
+    found = once(probe)
+
+    def measure(options: CollectOptions, cases: tuple[Case, ...]) -> Path:
+        fresh = plural(options.replicates, "fresh replicate")
+        tell(f"{plural(len(cases), 'series')} may be slower: measuring again, {fresh} each")
+        return _measured(options, cases, found())
+
+    def device() -> Device:
+        return Device.model_validate(found()["device"])
+
+    here = Here(probe_source(None), device)
+    try:
+        return confirm(result, request, here, measure, lambda asked: compare(asked, cache))
+    except RuntimeError as error:
+        if isinstance(error, CompareError):
+            raise
+        fail(f"--confirm: {error}", FAILED)
+
+
+def _measured(options: CollectOptions, cases: tuple[Case, ...], found: dict[str, Any]) -> Path:
+    """Measure these cases and no others; return the file of the run."""
+    from collector.chosen import collect_chosen, name_of
+
+    wanted = {name_of(case) for case in cases}
+    made = collect_chosen(
+        options, found,
+        lambda case: 0 if name_of(case) in wanted else options.replicates,
+        Console(stderr=True, soft_wrap=True),
+    )  # fmt: skip
+    if made is None or made.outcome != "complete":
+        kept = f"; what was measured is kept: {made.path}" if made else ""
+        fail(f"--confirm: the suspects could not all be measured again{kept}", FAILED)
+    return made.path
 
 
 def _tell_problems(request: Request, result: Result, tell: Tell) -> None:

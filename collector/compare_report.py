@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from collector.compare import Compared, Result, RollUp, fails, roll_ups
+from collector.compare import Compared, Confirmation, Result, RollUp, roll_ups
 from collector.compare_sides import Side
 from collector.compare_words import (
     Line,
@@ -195,7 +195,7 @@ def _device(one: Compared) -> dict[str, Any]:
             }
             for family in roll_ups(one.rows)
         ],
-        "rows": [_row(row, one.limit) for row in one.rows],
+        "rows": [_row(row, one) for row in one.rows],
     }  # fmt: skip
 
 
@@ -209,13 +209,13 @@ def _side(side: Side, runs: Sequence[RunInfo]) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, limit: float | None) -> dict[str, Any]:
+def _row(row: Row, one: Compared) -> dict[str, Any]:
     key, judged = row.key, row.judgement
     before, after = row.before, row.after
     return {
         "op": key.op, "implementation": key.implementation, "mode": key.mode,
         "sizes": dict(key.sizes), "dtype": key.dtype, "timer": key.timer, "cache": key.cache,
-        "verdict": row.verdict, "fails": fails(row, limit),
+        "verdict": row.verdict, "fails": one.fails(row),
         "before_ns": before.median_ns if before else None,
         "after_ns": after.median_ns if after else None,
         "before_record": before.location if before else None,
@@ -224,7 +224,20 @@ def _row(row: Row, limit: float | None) -> dict[str, Any]:
         "causes": [{"kind": cause.kind, "text": cause.text} for cause in row.causes],
         "reason": row.reason or None,
         "acknowledged": row.acknowledged or None,
+        "confirmation": _confirmation(one.confirmations.get(key)),
     }  # fmt: skip
+
+
+def _confirmation(look: Confirmation | None) -> dict[str, Any] | None:
+    if look is None:
+        return None
+    row = look.row
+    return {
+        "outcome": look.outcome,
+        "after_ns": row.after.median_ns if row and row.after else None,
+        "after_record": row.after.location if row and row.after else None,
+        "statistics": _statistics(row.judgement) if row and row.judgement else None,
+    }
 
 
 def _statistics(judged: Judgement) -> dict[str, Any]:

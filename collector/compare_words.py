@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from collector.compare import Compared, Result, fails
+from collector.compare import Compared, Confirmation, Result
 from collector.compare_sides import Side
 from collector.history.format import NONE, binary, change, duration, percent, plural, short
 from collector.history.model import RunInfo, SeriesKey
@@ -76,15 +76,29 @@ def _line(row: Row, why: str) -> Line:
     )
 
 
-def _why(row: Row, limit: float | None) -> str:
+def _why(row: Row, one: Compared) -> str:
     told = [cause.text for cause in row.causes]
     if row.reason:
         told.insert(0, row.reason)
     if row.acknowledged:
         told.append(f"Accepted: {row.acknowledged}")
-    if row.verdict == "inconclusive" and fails(row, limit):
+    if row.verdict == "inconclusive" and one.fails(row):
         told.append("Over the limit; one replicate a side cannot tell it from noise.")
+    if row.key in one.confirmations:
+        told.append(confirmation_text(one.confirmations[row.key]))
     return " ".join(told)
+
+
+def confirmation_text(look: Confirmation) -> str:
+    """Say what measuring once more gave."""
+    words = f"{look.outcome[0].upper()}{look.outcome[1:]}"
+    judged = look.row.judgement if look.row else None
+    if look.row and judged is None:
+        return f"{words}: {look.row.reason}."
+    if judged is None:
+        return f"{words}."
+    fresh = plural(judged.comparison.n_after, "fresh replicate")
+    return f"{words}: {change(judged.comparison.log_ratio)} with {fresh}."
 
 
 def side_text(what: str, side: Side, runs: Sequence[RunInfo]) -> str:
@@ -136,25 +150,33 @@ def sections_of(one: Compared, *, whole: bool = False) -> list[Section]:
     shown = (*CHANGES, *COMPARED) if whole else CHANGES
     found: dict[tuple[bool, int, str, str], list[Row]] = {}
     for row in one.rows:
-        failing = fails(row, one.limit)
-        if row.verdict in shown or failing:
+        failing = one.fails(row)
+        if row.verdict in shown or failing or row.key in one.confirmations:
             name = (not failing, ORDER.index(row.verdict), row.key.op, row.key.implementation)
             found.setdefault(name, []).append(row)
     ordered = sorted(found.items(), key=lambda item: (*item[0][:2], -_largest(item[1]), item[0]))
-    return [_section(rows, one.limit) for _, rows in ordered]
+    return [_section(rows, one) for _, rows in ordered]
 
 
-def _section(rows: Sequence[Row], limit: float | None) -> Section:
+def _section(rows: Sequence[Row], one: Compared) -> Section:
     ordered = sorted(rows, key=_place)
-    reasons = [_why(row, limit) for row in ordered]
+    reasons = [_why(row, one) for row in ordered]
     common = reasons[0] if len(set(reasons)) == 1 else ""
     lines = [
         _line(row, "" if why == common else why) for row, why in zip(ordered, reasons, strict=True)
     ]
     first = ordered[0]
-    accepted = " (accepted)" if all(row.acknowledged for row in rows) else ""
     name = f"{first.key.op} {first.key.implementation}"
-    return Section(f"{first.verdict}{accepted}", name, _summary(rows), common, tuple(lines))
+    state = _state(rows, one)
+    return Section(f"{first.verdict}{state}", name, _summary(rows), common, tuple(lines))
+
+
+def _state(rows: Sequence[Row], one: Compared) -> str:
+    """Say in brackets what people or a second look made of all rows alike."""
+    if all(row.acknowledged for row in rows):
+        return " (accepted)"
+    looks = {one.confirmations[row.key].outcome for row in rows if row.key in one.confirmations}
+    return f" ({looks.pop()})" if len(looks) == 1 else ""
 
 
 def _summary(rows: Sequence[Row]) -> str:
@@ -208,9 +230,11 @@ def conclusion(result: Result) -> str:
         return "Nothing could be compared."
     among = f"of {compared} compared series"
     counted = Counter("broken" if row.verdict == "broken" else "slower" for row in failing)
+    looks = Counter(look.outcome for one in result.devices for look in one.confirmations.values())
+    again = "".join(f"; {count} {outcome}" for outcome, count in sorted(looks.items()))
     if failing:
         told = " and ".join(f"{count} {what}" for what, count in sorted(counted.items()))
-        return f"Worse: {told} {among}."
+        return f"Worse: {told} {among}{again}."
     open_ones = sum(row.verdict == "inconclusive" for row in rows)
     unsure = f"; {open_ones} cannot be told from noise" if open_ones else ""
-    return f"No regression in any {among}{unsure}."
+    return f"No regression in any {among}{again}{unsure}."

@@ -1,0 +1,134 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import synthetic
+from comparing import PACKED, built, plan, rewrite, told
+from rich.console import Console
+
+from collector.compare_report import as_json, markdown, show
+from collector.compare_words import notes_of
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_what_differs_around_the_kernels_is_said_first(tmp_path):
+    result = built(tmp_path, versions={1: {"liger-kernel": "0.8.5"}})
+    assert "environment: liger-kernel none -> 0.8.5" in notes_of(result.devices[0])
+    one = printed(result).splitlines()
+    assert one[3].strip().startswith("environment: ")
+
+
+def test_another_card_is_told_with_what_it_alone_may_move(tmp_path):
+    cards = {0: "aaaaaaaaaaaa", 1: "bbbbbbbbbbbb"}
+    result = built(tmp_path, uuids=cards, spread=0.03)
+    assert result.exit_code == 0
+    assert any(
+        note.startswith("another card: sinkhorn graph") for note in notes_of(result.devices[0])
+    )
+
+
+def printed(result, **options):
+    stream = io.StringIO()
+    show(result, Console(file=stream, width=160, force_terminal=True, highlight=False), **options)
+    return stream.getvalue()
+
+
+HOSTILE = (
+    "[red]x[/red] \x1b]0;owned\x07\x1b[2J <img src=x onerror=alert(1)> | `a` *b* @all #1 \u202e"
+)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    result = built(tmp_path, effects={PACKED: 1.2}, subjects={0: HOSTILE, 1: HOSTILE})
+
+    def change(line):
+        if line.get("case", {}).get("implementation") == "triton-packed":
+            line["case"]["implementation"] = HOSTILE
+        return line
+
+    for path in sorted(tmp_path.rglob("*.jsonl")):
+        rewrite(path, change)
+    result = told(tmp_path)
+    assert result.exit_code == 2
+    return result
+
+
+def test_hostile_names_move_no_cursor_and_mean_no_markup(hostile):
+    text = printed(hostile, whole=True)
+    assert "[red]x[/red]" in text and "\x1b]0" not in text and "\x1b[2J" not in text
+    assert "\x07" not in text and "\u202e" not in text
+
+
+def test_hostile_names_stay_text_in_markdown(hostile):
+    text = markdown(hostile)
+    assert "&lt;img" not in text and "<img" not in text and "&#60;img" in text
+    assert "[red]" not in text and "@all" not in text and "\x1b" not in text
+    assert "<summary>regressed: sinkhorn &#91;red&#93;x" in text
+    rows = [line for line in text.splitlines() if line.startswith(("| graph", "| call"))]
+    assert len(rows) == 2 and all(line.count("|") == 6 for line in rows)
+
+
+def test_json_holds_every_row_and_no_nan(hostile):
+    value = json.loads(as_json(hostile), parse_constant=pytest.fail)
+    rows = value["devices"][0]["rows"]
+    assert value["exit_code"] == 2 and len(rows) == 10
+    assert sum(row["fails"] for row in rows) == 2
+    assert HOSTILE in {row["implementation"] for row in rows}
+
+
+WITHOUT_TORCH = """
+import runpy, sys
+
+class Blocked:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("torch", "triton"):
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Blocked())
+sys.argv[1:] = {!r}
+runpy.run_module("collector", run_name="__main__")
+"""
+
+
+def command(*arguments):
+    code = WITHOUT_TORCH.format(["compare", *map(str, arguments)])
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+def test_command_ends_with_the_verdict_and_writes_what_was_asked(tmp_path):
+    data = tmp_path / "data"
+    synthetic.build(data, plan(effects={PACKED: 1.2}))
+    files = ("--json", tmp_path / "c.json", "--markdown", tmp_path / "c.md")
+    done = command(plan().shas()[1][:8], "--data", data, *files)
+    assert done.returncode == 2 and not done.stderr
+    assert done.stdout.splitlines()[-1] == "Worse: 2 slower of 10 compared series."
+    assert json.loads((tmp_path / "c.json").read_text())["exit_code"] == 2
+    assert (tmp_path / "c.md").read_text().startswith("**Worse: 2 slower")
+
+
+def test_command_takes_a_baseline_file_and_a_limit(tmp_path):
+    before, after = synthetic.build(tmp_path / "elsewhere", plan(effects={PACKED: 1.2}))
+    limit = ("--max-regression-percent", "10")
+    done = command(after, "--baseline", before, *limit, "--data", tmp_path / "none")
+    assert done.returncode == 2 and not done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code"), [
+    ([], 64), (["a", "--jsn", "x"], 64), (["a", "b", "--baseline", "c"], 64),
+    (["a", "--max-regression-percent", "inf"], 64),
+    (["d24c16d", "--op", "sinkhron"], 64), (["d24c16d", ""], 1),
+    (["d24c16d", "--json", "/nowhere/c.json"], 1), (["85eb50d"], 3),
+])  # fmt: skip
+def test_every_other_end_has_its_own_code_and_a_message(cli, arguments, code):
+    done = cli("compare", *arguments)
+    assert done.returncode == code and done.stderr and not done.stdout
+    assert "Traceback" not in done.stderr
