@@ -12,10 +12,10 @@ from rich.table import Table
 
 from collector import code_files
 from collector.code_files import CodeFile
+from collector.code_record import Codegen, MachineCode
 from collector.code_rules import Difference, compared, differences
 from collector.exit_codes import FINE, NOT_COMPARABLE, REGRESSED
 from collector.occupancy import LIMITS
-from collector.record import Codegen, MachineCode
 from collector.static_code import Compiled, compile_ops
 
 TARGETS = tuple(LIMITS)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from collector.code_record import Codegen, Toolchain, parse_code
 from collector.device import git
 from collector.reading import BadLineError, Problem, bad_field, json_object
-from collector.record import Codegen, Toolchain, dump, parse_code
+from collector.record import dump
 from collector.store import StoreError, content_of, write_atomically
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from collector.record import Codegen, MachineCode
+from collector.code_record import Codegen, MachineCode
 
 Test = Callable[[MachineCode, MachineCode], bool]
 Use = tuple[str, str, str, str]

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from collector.record import Instructions
+from collector.code_record import Instructions
 
 SASS = re.compile(r"^\S+[\t ](?:@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 GCN = re.compile(r"^\s+([a-z]\w+)", re.MULTILINE)

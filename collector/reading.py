@@ -11,16 +11,16 @@ from typing import Any, NoReturn, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from collector.record import SCHEMA_VERSION, End, Measurement, Run, Sentinel, parse
+from collector.record import SCHEMA_VERSION, Counters, End, Measurement, Run, Sentinel, parse
 
-Record: TypeAlias = Run | Measurement | Sentinel | End
+Record: TypeAlias = Run | Measurement | Sentinel | Counters | End
 Line: TypeAlias = dict[str, Any]
 Upgrade: TypeAlias = Callable[[Line], Line]
 
 UPGRADES: dict[int, Upgrade] = {}
 """Version n -> a pure function that turns one line of it into a line of version n + 1."""
 
-KINDS = ("run", "sentinel", "measurement", "end")
+KINDS = ("run", "sentinel", "measurement", "counters", "end")
 LFS_POINTER = b"version https://git-lfs"
 REMEDIES = {
     "extra_forbidden": "an unknown key: update this program, or remove the key",

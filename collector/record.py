@@ -18,6 +18,7 @@ Cache = Literal["cold", "hot"]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
+Percent = Annotated[float, Field(ge=0, le=100)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Utc = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
 
@@ -141,8 +142,8 @@ class Run(Strict):
     """Random name of the run."""
     started_at: Utc
     """Start of the run, UTC."""
-    purpose: Literal["measure", "calibrate", "backfill", "import"]
-    """Why it was made."""
+    purpose: Literal["measure", "calibrate", "backfill", "import", "count"]
+    """Why it was made; `count`: to read hardware counters, with `counters` lines alone."""
     command: list[str]
     """The command line, so that it can be repeated."""
     device: Device
@@ -168,17 +169,22 @@ class WorkloadKey(Strict):
     """Data type of the inputs."""
 
 
-class Case(Strict):
-    """Key of a case: with the device it names a series."""
+class CaseWork(Strict):
+    """What runs in a case, however it is measured."""
 
     op: str
     """The op."""
     implementation: str
     """The implementation."""
     mode: Literal["forward", "backward", "full"]
-    """Which part was timed."""
+    """Which part: forward pass, backward pass, or both."""
     workload: WorkloadKey
     """Sizes and dtype."""
+
+
+class Case(CaseWork):
+    """Key of a case: with the device it names a series."""
+
     timer: Timer
     """`graph`: device time in a CUDA graph; `call`: wall time of a call from Python, one after
     another; `submit`: host time to enqueue a call."""
@@ -386,6 +392,73 @@ class Sentinel(Strict):
         return self
 
 
+class KernelCounters(Strict):
+    """What the hardware counted in one kernel; what a profiler or GPU cannot count is left out."""
+
+    name: str
+    """Name of the function."""
+    blocks: Count
+    """Blocks of the launch."""
+    threads_per_block: Count
+    """Threads of a block."""
+    duration_ns: Positive
+    """Time under the profiler, which is no measured time: clocks and launches are others."""
+    sm_clock_mhz: Positive | None = None
+    """SM clock while it ran."""
+    dram_read_bytes: Count
+    """Bytes read from the device's memory."""
+    dram_write_bytes: Count
+    """Bytes written to the device's memory while it ran."""
+    l2_hit_percent: Percent | None = None
+    """Share of the sectors asked of the L2 cache that were there; writes are hits."""
+    occupancy_percent: Percent | None = None
+    """Achieved occupancy: active warps over the most that a multiprocessor holds, while active."""
+    issue_active_percent: Percent | None = None
+    """Share of active cycles in which a scheduler started an instruction."""
+    instructions: Count | None = None
+    """Instructions of warps."""
+    special_instructions: Count | None = None
+    """Instructions of warps on the pipe of special functions and conversions (XU)."""
+    fp32_adds: Count | None = None
+    """Additions of threads in fp32."""
+    fp32_multiplies: Count | None = None
+    """Multiplications of threads in fp32."""
+    fp32_fused: Count | None = None
+    """Fused multiply-adds of threads in fp32; each is two flops."""
+    registers: Count | None = None
+    """Registers of a thread."""
+    blocks_by_registers: Count | None = None
+    """Blocks that the registers of a multiprocessor suffice for."""
+    blocks_by_shared_memory: Count | None = None
+    """Blocks that its shared memory suffices for."""
+    blocks_by_warps: Count | None = None
+    """Blocks that its places for warps suffice for."""
+    blocks_at_most: Count | None = None
+    """Blocks that it holds in any case."""
+
+
+class Counters(Strict):
+    """What the hardware counted in one call of a case, from an empty cache."""
+
+    kind: Literal["counters"] = "counters"
+    case: CaseWork
+    """What was run."""
+    workload_hash: Hash
+    """As for a measurement."""
+    method_id: Hash
+    """Hash of how the profiler was called."""
+    at_s: Annotated[float, Field(ge=0)]
+    """Seconds since the start of the run."""
+    cost: CostRecord
+    """Work that the mathematics needs."""
+    correctness: Correctness
+    """Result of the check before the counted call."""
+    kernels: Annotated[list[KernelCounters], Field(min_length=1)]
+    """Kernels of the call, in their order; copies and fills are not counted."""
+    written_back_bytes: Count
+    """Bytes written to memory after the call, when all that it left in the cache was pushed out."""
+
+
 class End(Strict):
     """Last line of a file: the run was closed."""
 
@@ -400,145 +473,16 @@ class End(Strict):
     """Where the time went, by phase."""
 
 
-class Instructions(Strict):
-    """Instructions in the machine code of a kernel by kind; each is counted once, loops included.
-
-    What is none of the kinds, arithmetic for instance, is in `total` alone.
-    """
-
-    total: Count
-    """All, without the padding at the end."""
-    wide_loads: Count
-    """Loads from global memory of 128 bits or more a thread."""
-    narrow_loads: Count
-    """Loads from global memory of less than 128 bits a thread."""
-    wide_stores: Count
-    """Stores to global memory of 128 bits or more a thread."""
-    narrow_stores: Count
-    """Stores to global memory of less than 128 bits a thread."""
-    bulk_copies: Count
-    """Copies of whole tiles between global and shared memory (TMA)."""
-    atomics: Count
-    """Atomic operations and reductions in global memory."""
-    tensor: Count
-    """Tensor-core (matrix) operations."""
-    special: Count
-    """Special-function operations: exponentials, reciprocals, roots, sines (MUFU)."""
-    shuffle: Count
-    """Exchanges between the threads of a warp, and reductions over them."""
-    shared: Count
-    """Loads, stores and atomics in shared memory."""
-    local: Count
-    """Loads and stores in local memory: spilled registers and arrays on the stack."""
-    barrier: Count
-    """Barriers of a block or a cluster."""
+Record = Annotated[Run | Measurement | Sentinel | Counters | End, Field(discriminator="kind")]
+RECORD: TypeAdapter[Run | Measurement | Sentinel | Counters | End] = TypeAdapter(Record)
 
 
-class MachineCode(Strict):
-    """What the compiler made of one kernel for one target, before any GPU sees it."""
-
-    registers: Count
-    """Registers of a thread."""
-    spills: Count
-    """Spilled registers of a thread, as the loaded kernel would report them."""
-    stack_bytes: Count
-    """Stack of a thread in local memory."""
-    shared_bytes: Count
-    """Shared memory of a block."""
-    occupancy: Annotated[float, Field(ge=0, le=1)]
-    """Theoretical occupancy: resident warps over the most that a multiprocessor holds."""
-    resident_blocks: Count
-    """Blocks that a multiprocessor holds at once; 0 when not even one fits."""
-    limited_by: Literal["warps", "blocks", "registers", "shared"]
-    """What limits the resident blocks."""
-    code_bytes: Count
-    """Size of the machine code, padding included."""
-    sass_hash: Hash
-    """Hash of the machine code with addresses and names normalised."""
-    instructions: Instructions
-    """Instructions by kind."""
-
-
-class CodeUse(Strict):
-    """Workloads of one implementation that launch a kernel."""
-
-    implementation: str
-    """The implementation."""
-    workloads: list[str]
-    """Workloads, as `rows=128,hidden=1024,float16`."""
-
-
-class Codegen(Strict):
-    """One kernel, as it is launched by some workloads, compiled for one target."""
-
-    kind: Literal["codegen"] = "codegen"
-    target: str
-    """Architecture, for example `sm_90`."""
-    op: str
-    """The op."""
-    kernel: str
-    """Name of the function."""
-    used_by: list[CodeUse]
-    """Who launches it so: all of these share one compilation."""
-    signature: str
-    """Type of each argument; `/16` where the compiler may count on a multiple of 16."""
-    constants: str
-    """Compile-time constants, as `BLOCK=256,N=4`."""
-    options: str
-    """Launch options, as `num_warps=8,enable_fp_fusion=True`."""
-    source_hash: Hash
-    """Hash of the source of the kernel and of the functions that it calls."""
-    code: MachineCode | None = None
-    """What came out; null when it does not compile for this target."""
-    reason: str | None = None
-    """Why it does not compile."""
-
-    @model_validator(mode="after")
-    def code_or_reason(self) -> Self:
-        """Refuse a line with both or neither."""
-        if (self.code is None) != (self.reason is not None):
-            raise ValueError("reason: is given exactly when there is no code")
-        return self
-
-
-class Toolchain(Strict):
-    """First line of a file of `codegen` lines: what was compiled, and by what."""
-
-    kind: Literal["toolchain"] = "toolchain"
-    schema_version: Literal[1]
-    """Structure of the lines of this file."""
-    source: Source
-    """The source that was compiled; `dirty` looks at `kernels/` alone."""
-    versions: dict[str, str]
-    """Versions of triton and of the assemblers that it brings."""
-    targets: list[str]
-    """Architectures that were compiled for."""
-    unsupported: dict[str, str]
-    """Architectures that this toolchain cannot compile for, and why."""
-    ops: list[str]
-    """Ops that were compiled."""
-
-
-Record = Annotated[Run | Measurement | Sentinel | End, Field(discriminator="kind")]
-RECORD: TypeAdapter[Run | Measurement | Sentinel | End] = TypeAdapter(Record)
-CodeLine = Annotated[Toolchain | Codegen, Field(discriminator="kind")]
-CODE_LINE: TypeAdapter[Toolchain | Codegen] = TypeAdapter(CodeLine)
-ANY_LINE: TypeAdapter[Any] = TypeAdapter(
-    Annotated[Run | Measurement | Sentinel | End | Toolchain | Codegen, Field(discriminator="kind")]
-)
-
-
-def parse(line: str | bytes) -> Run | Measurement | Sentinel | End:
+def parse(line: str | bytes) -> Run | Measurement | Sentinel | Counters | End:
     """Read one line; pydantic.ValidationError names the field and what is wrong."""
     return RECORD.validate_json(line)
 
 
-def parse_code(line: str | bytes) -> Toolchain | Codegen:
-    """Read one line of a file under `data/codegen`, as `parse` does those of runs."""
-    return CODE_LINE.validate_json(line)
-
-
-def dump(record: Run | Measurement | Sentinel | End | Toolchain | Codegen) -> str:
+def dump(record: Strict) -> str:
     """Write one line without its newline: compact, nulls left out, NaN and infinity refused."""
     value = _short(record.model_dump(mode="json", exclude_none=True))
     return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
@@ -554,13 +498,6 @@ def _short(value: Any) -> Any:
         short = float(f"{value:.7g}")
         return int(short) if short.is_integer() else short
     return value
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of a line."""
-    made = ANY_LINE.json_schema()
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Kernel Almanac"}
-    return head | made
 
 
 def encode_samples(samples_ns: list[int]) -> str:

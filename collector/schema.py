@@ -5,9 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from collector.record import SCHEMA_VERSION, schema
+from pydantic import Field, TypeAdapter
+
+from collector.code_record import Codegen, Toolchain
+from collector.record import SCHEMA_VERSION, Counters, End, Measurement, Run, Sentinel
+
+ANY_LINE: TypeAdapter[Any] = TypeAdapter(
+    Annotated[
+        Run | Measurement | Sentinel | Counters | End | Toolchain | Codegen,
+        Field(discriminator="kind"),
+    ]
+)
 
 INTRODUCTION = f"""\
 <!-- Generated from collector/record.py by `make fix`. -->
@@ -19,6 +29,7 @@ Everything that the website shows comes from the files in this folder.
 | --- | --- |
 | `runs/<device>/<start>-<commit>-<run>.jsonl` | one run of the collector: one JSON object a line |
 | `codegen/<commit>-<compiler>.jsonl` | what a compiler made of a commit's kernels |
+| `counters/<device>/<start>-<commit>-<run>.jsonl` | what the hardware counted in single calls |
 | `schema/record.v{SCHEMA_VERSION}.schema.json` | the JSON schema of a line |
 | `acknowledged.yml` | changes of speed that people looked at and accepted |
 
@@ -30,14 +41,24 @@ checks them, `python -m collector add FILE...` brings in those that another host
 A file under `codegen/` begins with its `toolchain` line; `codegen` lines follow. No GPU is needed:
 `python -m collector codegen` writes it, and the same sources and compiler give the same bytes.
 
+A file under `counters/` is written by `python -m collector counters`: a `run` line, a `counters`
+line for each case, an `end`. Traffic, intensity and amplification are computed when it is read.
+
 Times are nanoseconds, sizes bytes; every name ends with its unit. A field that has no value is left
 out. There is no default for anything that was measured: a time that is not there was not measured.
 """
 
 
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a line."""
+    made = ANY_LINE.json_schema()
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Kernel Almanac"}
+    return head | made
+
+
 def generated(data: Path) -> dict[Path, str]:
     """Return every generated file under a data folder with what it must hold."""
-    made = schema()
+    made = json_schema()
     return {
         data
         / "schema"

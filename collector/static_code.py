@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.code_files import CodeFile, ordered
+from collector.code_record import Codegen, Toolchain
 from collector.device import ROOT, git, probe_source
-from collector.record import SCHEMA_VERSION, Codegen, Source, Toolchain
+from collector.record import SCHEMA_VERSION, Source
 
 # Not in build/cache, which other commands empty when their code changes.
 CACHE = ROOT / "build" / "codegen"

@@ -29,9 +29,9 @@ from triton.backends.compiler import GPUTarget
 from triton.tools.disasm import get_sass
 
 from collector import codegen, machine_code
+from collector.code_record import Codegen, CodeUse, Instructions, MachineCode
 from collector.launches import Form, Launch, Pointer, compiled, forms, op_launches
 from collector.occupancy import occupancy
-from collector.record import Codegen, CodeUse, Instructions, MachineCode
 from kernels.registry import load_op
 
 Outcome = dict[str, Any]

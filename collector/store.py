@@ -21,14 +21,16 @@ class StoreError(RuntimeError):
 
 def run_path(data: Path, run: Run) -> Path:
     """Return where a run belongs: the device's folder, then start, commit and run id."""
+    kind = "counters" if run.purpose == "count" else "runs"
     start = run.started_at.split(".")[0].removesuffix("Z").replace("-", "").replace(":", "")
     commit = (run.source.commit or "nocommit")[:8]
-    return data / "runs" / run.device.slug / f"{start}Z-{commit}-{run.run_id[:8]}.jsonl"
+    return data / kind / run.device.slug / f"{start}Z-{commit}-{run.run_id[:8]}.jsonl"
 
 
 def run_files(data: Path) -> list[Path]:
-    """Return all run files under a data folder, by name."""
-    return sorted((data / "runs").rglob("*.jsonl"))
+    """Return all run files under a data folder, those of hardware counters last."""
+    kinds = ("runs", "counters")
+    return [path for kind in kinds for path in sorted((data / kind).rglob("*.jsonl"))]
 
 
 def read(path: Path) -> Iterator[tuple[int, Record | Problem]]:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from collector.code_rules import RULES, Difference, compared, differences
-from collector.record import Codegen, CodeUse, Instructions, MachineCode
+from collector.code_record import Codegen, CodeUse, Instructions, MachineCode
 
 NONE = dict.fromkeys(Instructions.model_fields, 0)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from collector import record, schema
+from collector import schema
 from collector.__main__ import app
 
 ROOT = Path(__file__).parent.parent
@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 DATA = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-PARTS = record.schema()["$defs"]
+PARTS = schema.json_schema()["$defs"]
 FIELDS = [(part, field) for part in PARTS for field in PARTS[part]["properties"]]
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from collector import code_record
 from collector import record as r
 from collector.reading import Problem, read_lines
 
@@ -154,7 +155,8 @@ def test_not_a_number_is_never_written() -> None:
 
 
 def test_no_measured_number_has_a_default() -> None:
-    models = [m for m in vars(r).values() if isinstance(m, type) and issubclass(m, BaseModel)]
+    names = {**vars(r), **vars(code_record)}
+    models = [m for m in names.values() if isinstance(m, type) and issubclass(m, BaseModel)]
     defaults = {
         (model.__name__, name): field.default
         for model in models

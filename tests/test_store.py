@@ -274,7 +274,7 @@ def test_bad_lines_are_named_and_the_rest_is_kept(v1_lines: list[bytes]) -> None
         hot.replace(b'"at_s":5.1', b'"at_s":-Infinity'): "-Infinity is no measured value",
         edited(oom, colour="red"): "colour: Extra inputs are not permitted; an unknown key",
         edited(oom, replicate=None): "replicate: Input should be a valid integer",
-        b'{"kind":"trace"}': "kind: 'trace' is none of run, sentinel, measurement, end",
+        b'{"kind":"trace"}': "kind: 'trace' is none of run, sentinel, measurement, counters, end",
         b"\xff\xfe": "not UTF-8 at byte 1",
         b"": "not JSON",
         run: "kind: a second run line",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collector.reading import Problem, read_lines
-from collector.record import End, Measurement, Run, Sentinel
+from collector.record import Counters, End, Measurement, Run, Sentinel
 
 PROBLEMS_PER_FILE = 20
 
@@ -19,17 +19,24 @@ class RunFile:
     run: Run
     measurements: list[tuple[int, Measurement]] = field(default_factory=list)
     sentinels: list[tuple[int, Sentinel]] = field(default_factory=list)
+    counters: list[tuple[int, Counters]] = field(default_factory=list)
     end: End | None = None
 
     @property
     def records(self) -> int:
         """Number of lines that could be read."""
-        return 1 + len(self.measurements) + len(self.sentinels) + (self.end is not None)
+        lines = len(self.measurements) + len(self.sentinels) + len(self.counters)
+        return 1 + lines + (self.end is not None)
 
 
 def run_paths(data: Path) -> list[Path]:
     """Return the record files under a data folder; none when there is no such folder."""
     return sorted((data / "runs").rglob("*.jsonl"))
+
+
+def counters_paths(data: Path) -> list[Path]:
+    """Return the files of hardware counters under a data folder; none when there are none."""
+    return sorted((data / "counters").rglob("*.jsonl"))
 
 
 def read_run(file: str, content: bytes) -> tuple[RunFile | None, tuple[Problem, ...]]:
@@ -46,11 +53,13 @@ def read_run(file: str, content: bytes) -> tuple[RunFile | None, tuple[Problem, 
     return found, tuple(_first(faults))
 
 
-def _place(made: RunFile, number: int, record: Measurement | Sentinel | End) -> None:
+def _place(made: RunFile, number: int, record: Measurement | Sentinel | Counters | End) -> None:
     if isinstance(record, Measurement):
         made.measurements.append((number, record))
     elif isinstance(record, Sentinel):
         made.sentinels.append((number, record))
+    elif isinstance(record, Counters):
+        made.counters.append((number, record))
     else:
         made.end = record
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from collector.history.causes import environment_of
 from collector.history.model import Ceilings, Point, RunInfo, SeriesKey
-from collector.record import Device, schema
+from collector.record import Device
+from collector.schema import json_schema
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import compact
@@ -250,7 +251,7 @@ def data(book: Book) -> Iterator[File]:
         content = compact({"op": op, "cases": values}) + "\n"
         names.append((op, name, len(values), len(content)))
         yield name, content.encode()
-    yield "data/record.v1.schema.json", (json.dumps(schema(), indent=1) + "\n").encode()
+    yield "data/record.v1.schema.json", (json.dumps(json_schema(), indent=1) + "\n").encode()
     runs = sorted(book.history.runs.values(), key=lambda run: run.started_at, reverse=True)
     yield book.write("data.md", "data.md.j2", "Data", names=names, runs=runs)
 
