@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from collector.crew import Crew, Event, Loss, probe, started_at
+from collector.crew import Crew, Event, Loss, Pool, Worker, probe, started_at
 from collector.device import probe_source
 from collector.exit_codes import FAILED, NOT_COMPARABLE, USAGE
 from collector.plan import GPU_SERIES, CollectOptions, Job, PlanError, ordered, plan
@@ -36,6 +37,8 @@ from collector.worker import measurement
 from kernels.registry import load_ops
 from kernels.spec import Op, OpError
 
+# What a worker on a GPU imports before its task comes; none of it makes a CUDA context.
+AHEAD = ("triton", "kernels.sentinels", "torch._inductor.compile_fx")
 Done = set[tuple[str, int]]
 Outcome = Literal["complete", "budget", "interrupted", "error"]
 
@@ -223,17 +226,35 @@ def bar(console: Console) -> Progress:
 
 def measure(session: Session, jobs: tuple[Job, ...], done: Done) -> Outcome:
     """Run all replicates; returns how the run ended."""
-    replicates = session.options.replicates
-    session.bar = session.progress.add_task("starting", total=len(jobs) * replicates)
+    replicates = range(session.options.replicates)
+    session.bar = session.progress.add_task("starting", total=len(jobs) * len(replicates))
+    todo = [(*task, n) for n in replicates for task in tasks(session, jobs, n, done)]
+    pool = pool_for(session, len(todo))
     try:
-        for replicate in range(replicates):
-            for steps, interpret in tasks(session, jobs, replicate, done):
-                run_task(session, steps, replicate, interpret)
-                if session.out_of_budget():
-                    return "budget"
+        for steps, interpret, replicate in todo:
+            run_task(session, pool, steps, replicate, interpret)
+            if session.out_of_budget():
+                return "budget"
     except KeyboardInterrupt:
         return "interrupted"
+    finally:
+        pool.end()
     return "complete"
+
+
+def pool_for(session: Session, tasks: int) -> Pool:
+    """Make the pool of workers; on a CPU none is started ahead, where it would disturb."""
+    cuda = session.run.device.kind == "cuda"
+
+    def start(interpret: bool) -> Worker:
+        return Worker("collector.worker", interpret, AHEAD if cuda else ())
+
+    return Pool(start, hands() if cuda else 1, tasks)
+
+
+def hands() -> int:
+    """Return how many processes may work at a time before the measurement begins."""
+    return max(min(8, (os.cpu_count() or 1) // 2), 1)
 
 
 def tasks(
@@ -270,7 +291,9 @@ def with_sentinels(jobs: list[Job]) -> list[Any]:
     return steps
 
 
-def run_task(session: Session, steps: list[Any], replicate: int, interpret: bool) -> None:
+def run_task(
+    session: Session, pool: Pool, steps: list[Any], replicate: int, interpret: bool
+) -> None:
     """Run the steps of one task, keep every line, and write lines for what died."""
     device = session.run.device
     task = {
@@ -280,17 +303,15 @@ def run_task(session: Session, steps: list[Any], replicate: int, interpret: bool
         "epoch": session.epoch,
         "steps": [row(step) for step in steps],
     }
-    crew, seen = Crew(task, session.options.timeout_s, interpret), set[str]()
+    crew = Crew(task, session.options.timeout_s, lambda: pool.take(interpret))
+    seen = set[str]()
     start = time.monotonic()
     before = sum(session.seconds.values())
-    try:
-        for event in crew.events(session.out_of_budget):
-            if isinstance(event, Loss):
-                keep_loss(session, steps, event, replicate, seen)
-            else:
-                keep_event(session, steps, event, seen)
-    finally:
-        crew.end()
+    for event in crew.events(session.out_of_budget):
+        if isinstance(event, Loss):
+            keep_loss(session, steps, event, replicate, seen)
+        else:
+            keep_event(session, steps, event, seen)
     session.seconds["start"] += time.monotonic() - start - (sum(session.seconds.values()) - before)
 
 

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from collector.device import ROOT
@@ -32,16 +33,119 @@ class Loss:
     reason: str
 
 
-class Crew:
-    """One worker process at a time, each on the steps that are left."""
+class Worker:
+    """A process: it says a word when it has imported all, then waits for its task."""
 
-    def __init__(self, task: dict[str, Any], step_timeout_s: float, interpret: bool) -> None:
+    def __init__(
+        self, module: str, interpret: bool = False, imports: Sequence[str] = (),
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Start it in its own session, so that Ctrl-C reaches only this process."""
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self.read, write = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, str(write), *imports],
+            stdin=subprocess.PIPE,
+            stdout=self.errors,
+            stderr=self.errors,
+            text=True,
+            cwd=ROOT,
+            env=environment(interpret, settings),
+            pass_fds=(write,),
+            start_new_session=True,
+        )
+        os.close(write)
+        self.ended = False
+
+    def alive(self) -> bool:
+        """Tell whether the process is there."""
+        return self.process.poll() is None
+
+    def wait_until_ready(self) -> None:
+        """Wait for its first word; silence and death are left to whoever reads it."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.read, selectors.EVENT_READ)
+            selector.select(START_TIMEOUT_S)
+
+    def tell(self, words: Mapping[str, Any]) -> None:
+        """Write a line to it; one that is gone is noticed by whoever reads it."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(words) + "\n")
+            self.process.stdin.flush()
+
+    def how_it_died(self) -> str:
+        """Describe its end: signal or exit code, and its last words."""
+        code = self.process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"the worker died ({how}){last_words(self.errors)}"
+
+    def end(self) -> None:
+        """End it and all that it started; fine when it is gone or ended already."""
+        if self.ended:
+            return
+        self.ended = True
+        if self.alive():
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        os.close(self.read)
+        self.errors.close()
+
+
+class Pool:
+    """Workers for the tasks of a run, some of them started before their task comes.
+
+    None is handed out before all that were started have imported what they need: while one
+    measures, no other starts. One that waits costs memory alone.
+    """
+
+    def __init__(self, start: Callable[[bool], Worker], at_once: int, tasks: int) -> None:
+        """Take what starts a worker (for the interpreter or not), and how many will be wanted."""
+        self._start, self._at_once, self._tasks = start, at_once, tasks
+        self._waiting: list[Worker] = []
+        self._started: list[Worker] = []
+
+    def fill(self) -> None:
+        """Start workers for the next tasks, without waiting for them."""
+        for _ in range(max(min(self._at_once, self._tasks), 1)):
+            self._waiting.append(self._new(interpret=False))
+
+    def take(self, interpret: bool) -> Worker:
+        """Return a worker; those for the interpreter are never started ahead."""
+        if interpret:
+            return self._new(interpret=True)
+        self._waiting = [worker for worker in self._waiting if worker.alive()]
+        if not self._waiting:
+            self.fill()
+        self._tasks -= 1
+        for worker in self._waiting:
+            worker.wait_until_ready()
+        return self._waiting.pop(0)
+
+    def end(self) -> None:
+        """End all workers."""
+        for worker in self._started:
+            worker.end()
+
+    def _new(self, interpret: bool) -> Worker:
+        self._started.append(self._start(interpret))
+        return self._started[-1]
+
+
+class Crew:
+    """One worker at a time, each on the steps that are left."""
+
+    def __init__(
+        self, task: dict[str, Any], step_timeout_s: float, hire: Callable[[], Worker]
+    ) -> None:
         """Take a task: its steps and what all workers on it need to know."""
         self.task = task
-        self.interpret = interpret
+        self.hire = hire
         self.step_timeout_s = step_timeout_s
         self._limit_s = START_TIMEOUT_S
-        self._process: subprocess.Popen[str] | None = None
 
     def events(self, stop: Callable[[], bool]) -> Iterator[Event | Loss]:
         """Yield what workers send, steps counted from the first, and a Loss where one dies.
@@ -71,41 +175,19 @@ class Crew:
             first = done
 
     def _run(self, first: int) -> Iterator[Event | Loss]:
-        """Start a worker on the steps from `first` on and yield its events, then a Loss."""
-        read, write = os.pipe()
-        with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
-            self._process = self._start(first, write, errors)
-            os.close(write)
-            try:
-                yield from self._read(read, errors)
-            finally:
-                os.close(read)
-                self.end()
+        """Give a worker the steps from `first` on and yield its events, then a Loss."""
+        worker = self.hire()
+        try:
+            worker.tell(self.task | {"steps": self.task["steps"][first:]})
+            yield from self._read(worker)
+        finally:
+            worker.end()
 
-    def _start(self, first: int, write: int, errors: IO[str]) -> subprocess.Popen[str]:
-        """Start a worker in its own session, so that Ctrl-C reaches only this process."""
-        task = self.task | {"steps": self.task["steps"][first:], "fd": write}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "collector.worker"],
-            stdin=subprocess.PIPE,
-            stdout=errors,
-            stderr=errors,
-            text=True,
-            cwd=ROOT,
-            env=environment(self.interpret),
-            pass_fds=(write,),
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(task) + "\n")
-        process.stdin.flush()
-        return process
-
-    def _read(self, read: int, errors: IO[str]) -> Iterator[Event | Loss]:
+    def _read(self, worker: Worker) -> Iterator[Event | Loss]:
         """Yield events until the worker says bye, falls silent or dies."""
         buffer, step = b"", None
         self._limit_s = START_TIMEOUT_S
-        for chunk in chunks(read, lambda: self._limit_s):
+        for chunk in chunks(worker.read, lambda: self._limit_s):
             if chunk is None:
                 told = f"no answer within {self._limit_s:.0f} s; the worker was ended"
                 yield Loss(step, "timeout", told)
@@ -120,26 +202,7 @@ class Crew:
                 yield event
                 if event["event"] == "bye":
                     return
-        yield Loss(step, "error", self._how_it_died(errors))
-
-    def _how_it_died(self, errors: IO[str]) -> str:
-        """Describe the end of a worker: signal or exit code, and its last words."""
-        assert self._process is not None
-        code = self._process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"the worker died ({how}){last_words(errors)}"
-
-    def end(self) -> None:
-        """End the worker and all that it started; fine when it is gone already."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.stdin:
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        yield Loss(step, "error", worker.how_it_died())
 
 
 def chunks(read: int, limit_s: Callable[[], float]) -> Iterator[bytes | None]:
@@ -156,10 +219,15 @@ def chunks(read: int, limit_s: Callable[[], float]) -> Iterator[bytes | None]:
             yield chunk
 
 
-def environment(interpret: bool) -> dict[str, str]:
-    """Return a worker's environment: our modules first, the interpreter only where it is asked."""
+def environment(
+    interpret: bool, settings: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Return a worker's environment: our modules first, the interpreter only where it is asked.
+
+    `settings` give way to what the person at the terminal has set.
+    """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    env = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    env = {**settings, **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     env.pop("TRITON_INTERPRET", None)
     return env | ({"TRITON_INTERPRET": "1"} if interpret else {})
 

@@ -1,8 +1,9 @@
 """A fresh process: check, time, hand back case by case.
 
-It reads its task from standard input and writes one JSON object a line to the descriptor that the
-task names: `start` before a step, `record` for each line of the run, `spent` for the seconds of a
-phase, `done` after a step. If it dies, the one that started it knows which step it was at.
+It writes one JSON object a line to the descriptor that its first argument names: `ready` when the
+modules of the other arguments are imported, then, with the task that it reads from standard input,
+`start` before a step, `record` for each line of the run, `spent` for the seconds of a phase, `done`
+after a step. If it dies, the one that started it knows which step it was at.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -341,12 +343,16 @@ def follow_parent(stream: IO[str]) -> None:
 
 
 def main() -> None:
-    """Read the task, work, say that all is done."""
-    task = json.loads(sys.stdin.readline())
-    threading.Thread(target=follow_parent, args=(sys.stdin,), daemon=True).start()
-    with open(task["fd"], "w", encoding="utf-8", buffering=1) as stream:  # noqa: PTH123
-        channel = Channel(stream, task["epoch"])
+    """Import what jobs need, wait for the task, work, say that all is done."""
+    fd, *imports = sys.argv[1:]
+    for name in imports:
+        import_module(name)
+    with open(int(fd), "w", encoding="utf-8", buffering=1) as stream:  # noqa: PTH123
+        channel = Channel(stream, 0.0)
         channel.send("ready")
+        task = json.loads(sys.stdin.readline() or sys.exit())
+        channel.epoch = task["epoch"]
+        threading.Thread(target=follow_parent, args=(sys.stdin,), daemon=True).start()
         work(task, channel)
         channel.send("bye")
         stream.flush()

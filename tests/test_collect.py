@@ -140,17 +140,17 @@ def test_correctness_is_checked_before_and_after_timing(faulty):
 
 
 def test_replicates_are_fresh_processes_with_their_own_lines(here, tmp_path, monkeypatch):
-    workers, start = [], crew.Crew._start
+    workers, start = [], crew.Pool.take
 
     def noted(*args):
         workers.append(start(*args))
         return workers[-1]
 
-    monkeypatch.setattr(crew.Crew, "_start", noted)
+    monkeypatch.setattr(crew.Pool, "take", noted)
     assert here(tmp_path, replicates=2) == 0
     records = [r for r in lines_of(tmp_path) if isinstance(r, Measurement)]
     assert [r.replicate for r in records] == [0, 1]
-    assert len({worker.pid for worker in workers}) == 2
+    assert len({worker.process.pid for worker in workers}) == 2
 
 
 def test_a_killed_run_keeps_what_was_measured_and_goes_on_where_it_stopped(
