@@ -123,7 +123,7 @@ def test_page_has_a_static_chart_for_each_sweep_and_a_link_to_all_charts_along_i
         chosen = [
             parse_qs(link).get(f, [u])[0] for f, u in zip(index["fields"], usual, strict=True)
         ]
-        (main, _) = index["views"]["|".join(chosen)]
+        (main, *_) = index["views"]["|".join(chosen)]
         assert f"assets/data/{main}.js" in files
 
 

@@ -21,6 +21,7 @@ from dashboard.format import plural
 from dashboard.links import Links
 from dashboard.notes import Note, read_notes
 from dashboard.op_page import op_files
+from dashboard.pipeline import region_files
 from dashboard.plotly_js import find_bundle
 from dashboard.regressions import commit_tables
 
@@ -134,7 +135,8 @@ def _linked_records(book: Book) -> tuple[str, ...]:
     """Return the record files that pages link to, where no repository shows them."""
     if book.links.repo_url:
         return ()
-    shown = {curves.run.file for views in book.views.values() for curves in views.values()}
+    curves = [one for views in book.views.values() for one in views.values()]
+    shown = {one.run.file for one in curves} | region_files(book.history, curves)
     return tuple(sorted(shown))
 
 

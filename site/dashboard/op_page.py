@@ -12,12 +12,22 @@ from markupsafe import Markup
 from collector.record import OpInfo
 from dashboard import format as words
 from dashboard.book import Book
+from dashboard.datasheets import CARDS, Card
 from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
+from dashboard.pipeline import breakdowns, pipelines_of, signed, story
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
 from dashboard.rows import columns, quality_names, rows
+from dashboard.stack import fills, stack_svg
 from dashboard.sweeps import Sweep, query, sweep_chart, sweeps_beside
+from dashboard.theory import (
+    SPECIAL_AS,
+    counts_special,
+    theory_chart,
+    theory_paths,
+    theory_table,
+)
 from dashboard.timeline import default_size, history_chart, sizes_of, timeline
 from dashboard.views import FIELDS, Curves, View
 
@@ -43,15 +53,22 @@ def op_files(book: Book, op: OpInfo) -> Iterator[File]:
     """Return the page of an op and its shards."""
     path, views = op_path(op.name), book.views[op.name]
     if not views:
-        yield book.write(path, "op_empty.md.j2", op.title, op=op, notes=book.notes_on(op.name))
+        yield book.write(
+            path,
+            "op_empty.md.j2",
+            op.title,
+            op=op,
+            notes=book.notes_on(op.name),
+            pipelines=_pipelines(book, op),
+        )
         return
     index: dict[str, list[str]] = {}
     first: Shown | None = None
+    theory = any(counts_special(book.scene(curves)) for curves in views.values())
     for view, curves in views.items():
-        shown = show(book, path, curves)
+        shown = show(book, path, curves, theory)
         first = first or shown
-        for place, content in enumerate((_main(book, shown), _variants(book, shown))):
-            name = f"{words.slug(op.name)}-{_short_hash(view)}-{'ab'[place]}"
+        for name, content in _contents(book, shown, theory):
             full, where, script = shard(name, content)
             index.setdefault(view.key, []).append(full)
             yield where, script
@@ -59,7 +76,19 @@ def op_files(book: Book, op: OpInfo) -> Iterator[File]:
         yield _page(book, path, op, first, index)
 
 
-def show(book: Book, path: str, curves: Curves) -> Shown:
+def _contents(book: Book, shown: Shown, theory: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the shards of a view: at first, for the controls, and what datasheets allow.
+
+    The last is named by its content alone: views that differ in device or timer share it.
+    """
+    name, view = words.slug(shown.scene.curves.op.name), shown.scene.curves.view
+    yield f"{name}-{_short_hash(view)}-a", _main(book, shown)
+    yield f"{name}-{_short_hash(view)}-b", _variants(book, shown)
+    if theory:
+        yield f"{name}-theory", _theories(book, shown.scene)
+
+
+def show(book: Book, path: str, curves: Curves, theory: bool = False) -> Shown:
     """Draw everything that a view shows at first."""
     scene = book.scene(curves)
     baseline = curves.op.baseline
@@ -68,6 +97,7 @@ def show(book: Book, path: str, curves: Curves) -> Shown:
     drawn.append(_roofline(book, scene, _best_and_baseline(curves)))
     times = timeline(scene)
     drawn.append(draw(history_chart(times, default_size(times)), book.environment))
+    drawn += [_theory(book, scene, CARDS[0], SPECIAL_AS[0])] if theory else []
     sweeps = _sweeps(book, curves)
     charts = {one.chart.key: one for one in [*drawn, *(sweep.drawn for sweep in sweeps)]}
     return Shown(scene, charts, _slots(book, path, scene, sweeps), sweeps)
@@ -101,7 +131,51 @@ def _slots(book: Book, path: str, scene: Scene, sweeps: list[Sweep]) -> dict[str
         "sweeps": _part(book, "part_sweeps.j2", path, sweeps=sweeps, filled=True),
         "columns": _part(book, "part_columns.j2", path, **table),
         "table": _part(book, "part_rows.j2", path, **table),
+        "regions": _regions(book, path, scene),
+        "theory": _part(book, "part_paths.j2", path, paths=theory_paths(scene, SPECIAL_AS[0])),
     }
+
+
+def _regions(book: Book, path: str, scene: Scene) -> str:
+    """Return the regions of a pipeline at each size; nothing for other ops."""
+    curves = scene.curves
+    found = [
+        (one, stack_svg(one, book.environment), story(one, curves.op.baseline))
+        for one in breakdowns(book.history, curves)
+    ]
+    return _part(
+        book,
+        "part_regions.j2",
+        path,
+        breakdowns=found,
+        op=curves.op,
+        axis=curves.axis,
+        mode=curves.view.mode,
+        fills=fills(len(curves.op.regions)),
+        op_path=op_path,
+        signed=signed,
+        status_words=status_words,
+    )
+
+
+def _pipelines(book: Book, op: OpInfo) -> list[tuple[str, str]]:
+    """Return title and path of the pipelines that an op is a region of."""
+    return [(one.title, op_path(one.name)) for one in pipelines_of(book.history, op.name)]
+
+
+def _theory(book: Book, scene: Scene, card: Card, special: int) -> Drawn:
+    chart = theory_chart(scene, card, special)
+    return draw(chart, book.environment, theory_table(scene, card, special))
+
+
+def _theories(book: Book, scene: Scene) -> dict[str, Any]:
+    """Return the theoretical roofline of every card, by both ways to count special functions."""
+    charts = {
+        f"theory:{card.slug}:{special}": _entry(book, _theory(book, scene, card, special))
+        for card in CARDS
+        for special in SPECIAL_AS
+    }
+    return {"charts": charts}
 
 
 def _best_and_baseline(curves: Curves) -> list[str]:
@@ -184,6 +258,9 @@ def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list
         baselines=[(name, name) for name in _baselines(book, op)],
         sizes=_sizes(book, op),
         metrics=[(metric.key, metric.title.lower()) for metric in METRICS],
+        pipelines=_pipelines(book, op),
+        cards=[(card.slug, card.name) for card in CARDS],
+        special_as=[(str(count), f"{count} operations") for count in SPECIAL_AS],
         views_json=Markup(compact(lookup)),
         figures_json=inline(figures),
     )

@@ -71,11 +71,11 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     intensities = [x for line in series for x in line.x]
     pipes = {p.cost.pipe for _, points in drawn for _, p, _, _ in points if p.cost}
     by_op = _by_op(drawn)
-    x = _x_axis(intensities, ceilings, pipes)
+    x = x_axis(intensities, ceilings, pipes)
     furthest = max(intensities, default=1.0)
     lines: list[Line] = []
     if ceilings:
-        lines = [*_limits(x, ceilings, pipes, furthest), *_op_lines(x, ceilings, by_op)]
+        lines = [*limit_lines(x, ceilings, pipes, furthest), *_op_lines(x, ceilings, by_op)]
     heights = [*extent(series), *(y for line in lines for y in line.y)]
     low = min((y for y in extent(series) if y), default=1.0)
     shown = [y for y in heights if y is not None and y >= low / DECADE]
@@ -87,7 +87,7 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
         x=x,
         y=y,
         series=series,
-        lines=tuple(_cut(lines, y)),
+        lines=tuple(cut(lines, y)),
     )
 
 
@@ -154,7 +154,8 @@ def _beats_roof(path: Path, size: int, point: Point) -> bool:
     return "above-roof" in all_flags(point, path.scene.roof(path.implementation, size))
 
 
-def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable[str]) -> Axis:
+def x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable[str]) -> Axis:
+    """Return an axis that holds all intensities and the ridges of the pipes."""
     values = intensities or [1.0]
     bandwidth = ceilings.memory_bytes_per_s if ceilings else None
     rates = [pipe_flops_per_s(ceilings, pipe) for pipe in pipes] if ceilings else []
@@ -163,7 +164,8 @@ def _x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable
     return log_axis("FLOP per byte", span)
 
 
-def _limits(x: Axis, ceilings: Ceilings, pipes: set[str], furthest: float) -> Iterator[Line]:
+def limit_lines(x: Axis, ceilings: Ceilings, pipes: set[str], furthest: float) -> Iterator[Line]:
+    """Draw memory, L2 and the pipes that paths use."""
     rates = {pipe: rate for pipe in sorted(pipes) if (rate := pipe_flops_per_s(ceilings, pipe))}
     top = max(rates.values(), default=None)
     if ceilings.memory_bytes_per_s:
@@ -219,7 +221,7 @@ def _limit_label(limit: OpLimit) -> str:
     return f"{limit.name} {words.significant(limit.tflop_per_s[-1])}"
 
 
-def _cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:
+def cut(lines: Iterable[Line], y: Axis) -> Iterator[Line]:
     """Cut slopes where they would leave the plot below."""
     for line in lines:
         (x0, *xs, x1), (y0, *ys, y1) = line.x, line.y

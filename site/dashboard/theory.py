@@ -1,0 +1,192 @@
+"""What datasheets allow an op: a roofline of its cost below peaks that were not measured here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from collector.history.model import Ceilings
+from collector.history.roof import pipe_flops_per_s
+from collector.record import CostRecord
+from dashboard import format as words
+from dashboard.charts import Chart, Series, Table, extent, log_axis
+from dashboard.datasheets import Card
+from dashboard.figures import Scene
+from dashboard.palette import COLOURS, SYMBOLS, Style
+from dashboard.pipeline import cases_of, find_case
+from dashboard.roofline import cut, limit_lines, x_axis
+
+SPECIAL_AS = (0, 20)  # operations that a special function may be counted as
+WHOLE = Style("currentColor", "circle", "solid")
+CAPTION = (
+    "Datasheet, not measured: {card}, {memory}; {source}. Each point is the most that these peaks "
+    "allow the op's cost model, along {axis}; a special function counts as {special} operations. "
+    "Paths of traffic divide by the bytes that an implementation is expected to move, others by "
+    "minimal bytes."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a cost model counts at one size, with special functions as operations or as nothing."""
+
+    size: int
+    operations: int
+    moved_bytes: int
+    pipe: str
+
+    @property
+    def intensity(self) -> float:
+        """Return operations over bytes."""
+        return self.operations / self.moved_bytes
+
+    def least_s(self, roofs: Ceilings) -> float | None:
+        """Return the least time by memory and by the pipe."""
+        pipe, memory = pipe_flops_per_s(roofs, self.pipe), roofs.memory_bytes_per_s
+        if not pipe or not memory:
+            return None
+        return max(self.operations / pipe, self.moved_bytes / memory)
+
+
+@dataclass(frozen=True, slots=True)
+class TheoryPath:
+    """The work of one way of counting, along the axis."""
+
+    name: str
+    style: Style
+    works: tuple[Work, ...]
+
+
+def counts_special(scene: Scene) -> bool:
+    """Tell whether the cost of an op has special functions."""
+    return any(cost.special_ops for cost in _costs(scene).values())
+
+
+def theory_paths(scene: Scene, special: int) -> list[TheoryPath]:
+    """Return the op by its minimal bytes, by modelled traffic, and the regions that it has."""
+    made = [("minimal bytes", WHOLE, _works(_costs(scene), special))]
+    for name in scene.curves.names:
+        costs = {s: c for s, c in _costs(scene, [name]).items() if c.traffic_bytes}
+        made.append((f"traffic of {name}", scene.styles[name], _works(costs, special, True)))
+    for place, region in enumerate(scene.curves.op.regions):
+        costs = _distinct(_region_costs(scene, region))
+        made.append((region, _region_style(place), _works(costs, special)))
+    return [TheoryPath(name, style, works) for name, style, works in made if works]
+
+
+def _costs(scene: Scene, names: Iterable[str] | None = None) -> dict[int, CostRecord]:
+    """Return the cost at each size, of any implementation: it is the same for all."""
+    lines = [scene.curves.points[name] for name in names or scene.curves.names]
+    found = {size: p.cost for line in lines for size, p in line.items() if p.cost}
+    return dict(sorted(found.items()))
+
+
+def _works(
+    costs: Mapping[int, CostRecord], special: int, by_traffic: bool = False
+) -> tuple[Work, ...]:
+    made = []
+    for size, cost in costs.items():
+        moved = (cost.traffic_bytes if by_traffic else cost.minimal_bytes) or 0
+        operations = cost.flops + special * cost.special_ops
+        if moved and operations:
+            made.append(Work(size, operations, moved, cost.pipe))
+    return tuple(made)
+
+
+def _region_costs(scene: Scene, region: str) -> dict[int, CostRecord]:
+    """Return the cost of a region at each size of the pipeline where a run measured it."""
+    curves, cases = scene.curves, cases_of(scene.history, scene.curves)
+    found: dict[int, CostRecord] = {}
+    for size in curves.axis_sizes:
+        for name in cases.names.get(region, ()):
+            key, _ = find_case(curves, cases, region, name, size)
+            for point in scene.history.series[key] if key else ():
+                if point.cost:
+                    found[size] = point.cost
+    return found
+
+
+def _distinct(costs: Mapping[int, CostRecord]) -> dict[int, CostRecord]:
+    """Leave the first of equal costs: the work of some regions does not depend on the axis."""
+    found: dict[tuple[int, int, int], tuple[int, CostRecord]] = {}
+    for size, cost in costs.items():
+        found.setdefault((cost.flops, cost.minimal_bytes, cost.special_ops), (size, cost))
+    return dict(found.values())
+
+
+def _region_style(place: int) -> Style:
+    """Return the colour of a region in the stacked bars, with a symbol of its own."""
+    colours = len(COLOURS) - 1
+    return Style(COLOURS[place % colours], SYMBOLS[(place + 1) % len(SYMBOLS)], "dot")
+
+
+def theory_chart(scene: Scene, card: Card, special: int) -> Chart:
+    """Draw the paths below the peaks of one card; nothing in it comes from a measurement."""
+    paths, roofs = theory_paths(scene, special), card.roofs
+    series = tuple(_series(path, roofs, scene.curves.axis) for path in paths)
+    intensities = [x for line in series for x in line.x]
+    pipes = {work.pipe for path in paths for work in path.works}
+    x = x_axis(intensities, roofs, pipes)
+    lines = list(limit_lines(x, roofs, pipes, max(intensities, default=1.0)))
+    low = min((y for y in extent(series) if y), default=1.0)
+    heights = [*extent(series), *(y for line in lines for y in line.y if y >= low / 10)]
+    y = log_axis("TFLOP/s at most", heights)
+    return Chart(
+        key="theory",
+        title=f"Theoretical roofline of {card.name}",
+        caption=CAPTION.format(
+            card=card.name,
+            memory=words.rate(roofs.memory_bytes_per_s, "B/s"),
+            source=card.source,
+            axis=scene.curves.axis,
+            special=special,
+        ),
+        x=x,
+        y=y,
+        series=series,
+        lines=tuple(cut(lines, y)),
+    )
+
+
+def _series(path: TheoryPath, roofs: Ceilings, axis: str) -> Series:
+    places = list(_places(path.works, roofs))
+    x = tuple(work.intensity for work, _ in places)
+    y = tuple(rate / 1e12 for _, rate in places)
+    notes = tuple(
+        f"{axis} {words.binary(work.size)}: {words.rate(rate, 'FLOP/s')} at most\n"
+        f"{work.operations:,} operations, {work.moved_bytes:,} bytes"
+        for work, rate in places
+    )
+    return Series(path.name, path.name, path.style, x, y, notes)
+
+
+def _places(works: Iterable[Work], roofs: Ceilings) -> Iterator[tuple[Work, float]]:
+    """Return the highest rate of each work that the card has a peak for."""
+    for work in works:
+        if (least_s := work.least_s(roofs)) is not None:
+            yield work, work.operations / least_s
+
+
+def theory_table(scene: Scene, card: Card, special: int) -> Table:
+    """List what is counted, and the least time by the card's peaks."""
+    rows = [
+        (f"{path.name}, {words.binary(work.size)}", _cells(work, card.roofs))
+        for path in theory_paths(scene, special)
+        for work in path.works
+    ]
+    heads = ("operations", "bytes", "FLOP per byte", "pipe", "TFLOP/s at most", "least time")
+    return Table(f"path, {scene.curves.axis}", heads, tuple(rows))
+
+
+def _cells(work: Work, roofs: Ceilings) -> tuple[str, ...]:
+    least_s = work.least_s(roofs) or math.inf
+    rate = words.significant(work.operations / least_s / 1e12) if least_s < math.inf else ""
+    return (
+        f"{work.operations:,}",
+        f"{work.moved_bytes:,}",
+        words.significant(work.intensity),
+        work.pipe,
+        rate,
+        words.duration(least_s * 1e9, 3) if least_s < math.inf else "",
+    )
