@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -135,9 +135,14 @@ class Index:
     def noise(self, key: SeriesKey) -> Noise | None:
         """Return the noise of a series: how far replicates of one commit differ."""
         if key not in self._noise:
-            sides = [side for sha in self._points[key] for side in self.sides(key, sha).values()]
-            self._noise[key] = noise_model(side.point.medians_ns for side in sides)
+            self._noise[key] = noise_model(self.replicates(key))
         return self._noise[key]
+
+    def replicates(self, key: SeriesKey, without: str = "") -> Iterator[tuple[float, ...]]:
+        """Yield the replicates of every side of a series, but those of one commit."""
+        for sha in self._points[key]:
+            if sha != without:
+                yield from (side.point.medians_ns for side in self.sides(key, sha).values())
 
     def epochs(self, key: SeriesKey) -> list[list[Side]]:
         """Return the sides with a time of each identity, in commit order, oldest epoch first."""

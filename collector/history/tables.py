@@ -17,7 +17,7 @@ from collector.history.causes import (
 )
 from collector.history.model import Commit, History, Point, SeriesKey
 from collector.history.sides import IDENTITY, Index, Pair, Side
-from collector.verdict import Drift, Judgement, compare, judge
+from collector.verdict import Drift, Judgement, Noise, compare, judge
 
 RowVerdict = Literal[
     "regressed", "improved", "same-code", "unchanged", "inconclusive",
@@ -122,18 +122,18 @@ def _match(
         reason = _why_not(list(then)[-1], list(now)[-1])
         old = list(then.values())[-1].point
         return _broken_too(Row(key, "incomparable", earlier, old, newest, None, reason, ()))
-    return _paired(index, key, then[common[-1]], now[common[-1]])
+    return paired(index, key, then[common[-1]], now[common[-1]], index.noise(key))
 
 
-def _paired(index: Index, key: SeriesKey, then: Side, now: Side) -> Pair | Row:
+def paired(index: Index, key: SeriesKey, then: Side, now: Side, noise: Noise | None) -> Pair | Row:
+    """Compare two sides of one identity; a row where one of them has no time."""
     old, new = then.point, now.point
     if new.median_ns is None or old.median_ns is None:
         reason = f"was {old.status}" if old.median_ns is None else ""
         return _lone(key, new, then.commit, old, reason)
     drift, name = index.drift(key, then, now)
     comparison = compare(
-        old.medians_ns, new.medians_ns, drift=drift, noise=index.noise(key),
-        tick_ns=_tick_ns(index, new),
+        old.medians_ns, new.medians_ns, drift=drift, noise=noise, tick_ns=_tick_ns(index, new)
     )  # fmt: skip
     return Pair(
         key, then, now, comparison, name,
