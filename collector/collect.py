@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 import time
@@ -14,10 +13,19 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from collector.crew import Crew, Event, Loss, Pool, Worker, probe, started_at
+from collector import ahead
+from collector.crew import Crew, Event, Loss, Pool, probe, started_at
 from collector.device import probe_source
 from collector.exit_codes import FAILED, NOT_COMPARABLE, USAGE
-from collector.plan import GPU_SERIES, CollectOptions, Job, PlanError, ordered, plan
+from collector.plan import (
+    GPU_SERIES,
+    CollectOptions,
+    Job,
+    PlanError,
+    ordered,
+    plan,
+    to_build,
+)
 from collector.record import (
     Case,
     Device,
@@ -37,8 +45,6 @@ from collector.worker import measurement
 from kernels.registry import load_ops
 from kernels.spec import Op, OpError
 
-# What a worker on a GPU imports before its task comes; none of it makes a CUDA context.
-AHEAD = ("triton", "kernels.sentinels", "torch._inductor.compile_fx")
 Done = set[tuple[str, int]]
 Outcome = Literal["complete", "budget", "interrupted", "error"]
 
@@ -229,8 +235,14 @@ def measure(session: Session, jobs: tuple[Job, ...], done: Done) -> Outcome:
     replicates = range(session.options.replicates)
     session.bar = session.progress.add_task("starting", total=len(jobs) * len(replicates))
     todo = [(*task, n) for n in replicates for task in tasks(session, jobs, n, done)]
-    pool = pool_for(session, len(todo))
+    rows = [row(job) for job in to_build(session.ops, steps_of(todo))]
+    cuda = session.run.device.kind == "cuda"
+    compiled = cuda and ahead.worth_it(len(rows))
+    pool = ahead.pool(cuda, compiled, len(todo))
     try:
+        if compiled:
+            pool.fill()
+            compile_ahead(session, rows)
         for steps, interpret, replicate in todo:
             run_task(session, pool, steps, replicate, interpret)
             if session.out_of_budget():
@@ -242,19 +254,21 @@ def measure(session: Session, jobs: tuple[Job, ...], done: Done) -> Outcome:
     return "complete"
 
 
-def pool_for(session: Session, tasks: int) -> Pool:
-    """Make the pool of workers; on a CPU none is started ahead, where it would disturb."""
-    cuda = session.run.device.kind == "cuda"
-
-    def start(interpret: bool) -> Worker:
-        return Worker("collector.worker", interpret, AHEAD if cuda else ())
-
-    return Pool(start, hands() if cuda else 1, tasks)
+def steps_of(todo: list[tuple[list[Any], bool, int]]) -> list[Job]:
+    """Return the jobs of all tasks."""
+    return [step for steps, *_ in todo for step in steps if isinstance(step, Job)]
 
 
-def hands() -> int:
-    """Return how many processes may work at a time before the measurement begins."""
-    return max(min(8, (os.cpu_count() or 1) // 2), 1)
+def compile_ahead(session: Session, rows: list[dict[str, Any]]) -> None:
+    """Compile all jobs in several processes before anything is measured."""
+
+    def told(left: int) -> None:
+        text = f"compiling, {left} jobs wait"
+        session.progress.update(session.bar, description=text.ljust(60))
+
+    start, limit_s = time.monotonic(), session.options.timeout_s
+    ahead.build_all(rows, ahead.builder, ahead.hands(), limit_s, session.out_of_budget, told)
+    session.seconds["build"] += time.monotonic() - start
 
 
 def tasks(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.plan import CollectOptions, PlanError, ordered, plan, workload_hash
+from collector.plan import CollectOptions, PlanError, ordered, plan, to_build, workload_hash
 from kernels.registry import load_ops
 from kernels.spec import Workload
 
@@ -129,3 +129,24 @@ def test_the_workload_hash_covers_what_moves_a_number_and_not_its_tags():
     assert workload_hash(op, workload) == same
     assert len(changed) == 5
     assert same not in changed
+
+
+def test_all_that_compiles_is_built_once_and_torch_compile_first():
+    jobs = plan(OPS, CollectOptions(), "cuda")
+    built = to_build(OPS, [*jobs, *jobs])
+    kinds = [OPS[job.op].implementation(job.implementation).kind for job in built]
+    wanted_jobs = {
+        job
+        for job in jobs
+        if OPS[job.op].implementation(job.implementation).kind != "eager"
+        and OPS[job.op].implementation(job.implementation).unsupported(job.workload) is None
+    }
+    assert Counter(built) == Counter(wanted_jobs)
+    assert kinds == sorted(kinds, key=lambda kind: kind != "compiled")
+
+
+def test_the_first_jobs_to_be_built_are_of_different_implementations():
+    built = to_build(OPS, plan(OPS, CollectOptions(), "cuda"))
+    for kind in ("compiled", "triton"):
+        first = [j for j in built if OPS[j.op].implementation(j.implementation).kind == kind][:8]
+        assert len({(job.op, job.implementation) for job in first}) == 8
