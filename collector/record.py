@@ -341,7 +341,8 @@ class Measurement(Strict):
     """Kernels, copies and fills that one call starts, counted in a CUDA graph of it; null as for
     `cost`, or not counted."""
     compile_seconds: Annotated[float, Field(ge=0)] | None = None
-    """Seconds of the first call, compilation included; null as for `cost`."""
+    """Seconds of the first call, compilation included, with what the caches on disk hold: little
+    where the run compiled its cases before it measured. Null as for `cost`."""
     flags: list[str]
     """`above-roof`, `below-floor`, `unsteady`, `coarse-tick`, `host-bound`, `interpreter` ..."""
 
