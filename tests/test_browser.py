@@ -282,7 +282,7 @@ def test_page_without_javascript_shows_all_static_charts(browser, address):
     made = Visitor(browser, address, java_script_enabled=False, **MODES["light"])
     page = made.go("kernels/sinkhorn/")
     charts = page.query_selector_all(".ka-static svg")
-    assert len(charts) == 8 and all(chart.is_visible() for chart in charts)
+    assert len(charts) == 9 and all(chart.is_visible() for chart in charts)
     assert page.evaluate(OUTSIDE) == []
     assert page.is_hidden("form.ka-controls")
     made.context.close()
