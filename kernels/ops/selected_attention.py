@@ -290,6 +290,10 @@ def _flashinfer_unsupported(workload: Workload) -> str | None:
     return None if workload["selected"] and workload["sequences"] else "takes no empty request"
 
 
+def _sdpa_unsupported(workload: Workload) -> str | None:
+    return None if workload["sequences"] else "returns None on a GPU where there is no sequence"
+
+
 def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
     """Draw one set of inputs: a quarter of each head's context, in random order, each once."""
     names = ("sequences", "kv_heads", "queries", "selected", "head_dim")
@@ -403,6 +407,7 @@ OP = Op(
             kind="eager",
             build=_torch_sdpa,
             summary="Gather, then torch.nn.functional.scaled_dot_product_attention.",
+            unsupported=_sdpa_unsupported,
         ),
         Implementation(
             name="torch.compile",

@@ -45,7 +45,7 @@ def _liger_inputs(inputs: Inputs) -> tuple[torch.Tensor, tuple[torch.Tensor, ...
     """Return coefficients whose last n * n columns are the logits, as Liger takes them."""
     logits = inputs["logits"]
     batch, n, _ = logits.shape
-    coefficients = torch.cat([logits.new_zeros(batch, 2 * n), logits.reshape(batch, -1)], dim=1)
+    coefficients = torch.cat([logits.new_zeros(batch, 2 * n), logits.reshape(batch, n * n)], dim=1)
     one = logits.new_ones(1)
     return coefficients, (logits.new_zeros(n * n + 2 * n), one, one, one), int(inputs["n_iter"])
 

@@ -265,8 +265,7 @@ def _tile_backward(
         dm += u * t
         du += tl.sum(m * t, axis=2, keep_dims=True)
         if FORM == "softmax":
-            later = u_mask & (left > 0)
-            u_old = tl.load(us_ptr + (step - 1) * level + u_at, mask=later, other=1.0)
+            u_old = tl.load(us_ptr + (step - 1) * level + u_at, mask=u_mask & (left > 0), other=1.0)
             s = tl.where(left > 0, -du * u * u, 0.0)
             ratio = v * reciprocal(v_old, ASSEMBLY)
             dv = dv * eps * ratio * ratio + tl.sum(m * s, axis=1, keep_dims=True)
