@@ -1,5 +1,6 @@
 """Ask Triton's front end, not its interpreter, for each form of each kernel; print the refusals."""
 
+import sys
 from typing import Any
 from unittest.mock import patch
 
@@ -45,11 +46,12 @@ def refusal(form: Form) -> str | None:
 def main() -> None:
     """Print the number of forms, then a line for each refusal."""
     found = [form for op in load_ops().values() for form in forms(op_launches(op, TAGS), TARGET)]
-    print(len(found), "forms")
+    sys.stdout.write(f"{len(found)} forms\n")
     for form in found:
         if why := refusal(form):
             launch = form.launch
-            print(launch.op, launch.implementation, launch.workload, why.splitlines()[-1], sep=": ")
+            told = launch.op, launch.implementation, launch.workload, why.splitlines()[-1]
+            sys.stdout.write(": ".join(told) + "\n")
 
 
 if __name__ == "__main__":
