@@ -114,16 +114,18 @@ def judge_all(
 def batches(
     outputs: Sequence[Outputs], truths: Sequence[Outputs]
 ) -> Iterator[tuple[Outputs, Outputs]]:
-    """Pair outputs with truths, stacked into one pair where all of them are small."""
+    """Pair outputs with truths, as many sets stacked into one pair as stay small together."""
     made, true = [as_tuple(o) for o in outputs], [as_tuple(t) for t in truths]
-    if len(made) > 1 and sum(t.nbytes for row in made for t in row) < STACKED_BYTES:
-        yield stack(made), stack(true)
-    else:
-        yield from zip(made, true, strict=True)
+    size_bytes = max((sum(t.nbytes for t in row) for row in made), default=0)
+    count = max(STACKED_BYTES // max(size_bytes, 1), 1)
+    for at in range(0, len(made), count):
+        yield stack(made[at : at + count]), stack(true[at : at + count])
 
 
 def stack(rows: Sequence[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
-    """Stack the n-th tensors of all rows."""
+    """Stack the n-th tensors of all rows; one row is left as it is."""
+    if len(rows) == 1:
+        return rows[0]
     return tuple(torch.stack(column) for column in zip(*rows, strict=True))
 
 

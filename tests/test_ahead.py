@@ -95,9 +95,9 @@ def test_a_cache_that_the_person_at_the_terminal_names_is_kept(monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", "/theirs")
     assert environment(False, ahead.settings(compiled=True))["TRITON_CACHE_DIR"] == "/theirs"
     monkeypatch.delenv("TRITON_CACHE_DIR")
-    monkeypatch.setenv("TRITON_HOME", "/home/one")
+    monkeypatch.setenv("TRITON_HOME", "/elsewhere")
     made = environment(False, ahead.settings(compiled=True))
-    assert made["TRITON_CACHE_DIR"] == "/home/one/.triton/cache"
+    assert made["TRITON_CACHE_DIR"] == "/elsewhere/.triton/cache"
 
 
 def test_on_a_cpu_no_worker_starts_ahead(monkeypatch):

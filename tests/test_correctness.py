@@ -68,7 +68,7 @@ def test_non_finite_truth_must_be_matched():
 
 
 @pytest.mark.parametrize("at", [0, 25, 49])
-@pytest.mark.parametrize("stacked_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("stacked_bytes", [0, 100, 1 << 30])
 def test_one_wrong_output_of_fifty_is_found_wherever_it_is(at, stacked_bytes, monkeypatch):
     monkeypatch.setattr(correctness, "STACKED_BYTES", stacked_bytes)
     truths = [torch.full((4,), float(i + 1), dtype=torch.float64) for i in range(50)]
@@ -76,6 +76,23 @@ def test_one_wrong_output_of_fifty_is_found_wherever_it_is(at, stacked_bytes, mo
     assert judge_all(outputs, truths, TIGHT).right
     outputs[at] = outputs[at] * 1.001
     assert not judge_all(outputs, truths, TIGHT).right
+
+
+@pytest.mark.parametrize(("stacked_bytes", "comparisons"), [(16, 50), (160, 5), (176, 5), (800, 1)])
+def test_outputs_are_compared_as_many_at_a_time_as_stay_small(
+    stacked_bytes, comparisons, monkeypatch
+):
+    seen = []
+
+    def noted(out, true, tolerance):
+        seen.append(out)
+        return judge(out, true, tolerance)
+
+    monkeypatch.setattr(correctness, "STACKED_BYTES", stacked_bytes)
+    monkeypatch.setattr(correctness, "judge", noted)
+    outputs = [torch.ones(4) for _ in range(50)]
+    assert judge_all(outputs, [out.double() for out in outputs], TIGHT).right
+    assert len(seen) == comparisons
 
 
 def test_poison_reaches_every_output_also_those_of_inference_mode():
