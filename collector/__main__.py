@@ -1,4 +1,4 @@
-"""The command line: python -m collector collect, compare, codegen, add, validate, schema.
+"""The command line: python -m collector collect, compare, report, roofline, counters and others.
 
 Every command ends with 0 fine, 1 error, 2 regression, 3 not comparable, 4 wrong results or 64 bad
 command line. Results go to stdout; messages, with what, where and what to do, to stderr.
@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from collector import code_files, store
+from collector import code_files, commands, store
 from collector import schema as schema_files
 from collector.device import DeviceError
 from collector.exit_codes import FAILED, USAGE
@@ -283,6 +283,10 @@ def codegen(
         output=output,
     )
     raise typer.Exit(code_command.codegen(options, Console(), Console(stderr=True)))
+
+
+for command in (commands.report, commands.roofline, commands.counters):
+    app.command()(command)
 
 
 @app.command()

@@ -66,7 +66,12 @@ def test_an_unknown_name_lists_those_that_exist(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["collect"], ["codegen"], ["add"], ["validate"], ["schema"]]
+    "command",
+    [
+        [],
+        *([name] for name in ("collect", "codegen", "report", "roofline", "counters")),
+        *([name] for name in ("add", "validate", "schema")),
+    ],
 )
 def test_every_option_is_explained(cli: Cli, command: list[str]) -> None:
     done = cli(*command, "--help")

@@ -28,7 +28,9 @@ def test_every_make_target_is_phony() -> None:
     assert set(phony) >= set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
 
-@pytest.mark.parametrize("command", ["add", "validate", "collect", "codegen"])
+@pytest.mark.parametrize(
+    "command", ["add", "validate", "collect", "codegen", "report", "roofline", "counters"]
+)
 def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"python -m collector {command}" in README or f"make {command}" in README
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from collector.history import datasheets
 from collector.history.load import load_history
-from dashboard import build, datasheets, pipeline, stack, theory
+from dashboard import build, pipeline, stack, theory
 from dashboard.book import make_book
 from dashboard.drawing import unpack
 from dashboard.environment import environment

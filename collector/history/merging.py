@@ -125,7 +125,7 @@ def merge_times(latencies: Sequence[Latency]) -> Times:
     medians = tuple(latency.median_ns for latency in latencies)
     low, middle, high = mean_interval(medians)
     row = _pooled_ns(latencies)
-    q01, q25, q75, q99 = (_quantile(row, share) for share in QUANTILES)
+    q01, q25, q75, q99 = (quantile(row, share) for share in QUANTILES)
     return Times(
         medians, middle, low, high,
         q01, q25, q75, q99, row[0], len(row), first.calls,
@@ -148,7 +148,7 @@ def _samples_ns(latency: Latency) -> list[float]:
     return [sample / calls for sample in whole]
 
 
-def _quantile(row: Sequence[float], share: float) -> float:
+def quantile(row: Sequence[float], share: float) -> float:
     """Return a quantile of a sorted row, linear between neighbours."""
     place = share * (len(row) - 1)
     low = int(place)

@@ -9,10 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from collector.history.datasheets import CARDS, Card
 from collector.record import OpInfo
 from dashboard import format as words
 from dashboard.book import Book
-from dashboard.datasheets import CARDS, Card
 from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words

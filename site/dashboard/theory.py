@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from collector.history.datasheets import Card
 from collector.history.model import Ceilings
 from collector.history.roof import pipe_flops_per_s
 from collector.record import CostRecord
 from dashboard import format as words
 from dashboard.charts import Chart, Series, Table, extent, log_axis
-from dashboard.datasheets import Card
 from dashboard.figures import Scene
 from dashboard.palette import COLOURS, SYMBOLS, Style
 from dashboard.pipeline import cases_of, find_case

@@ -1,0 +1,248 @@
+"""The command `counters`: let Nsight Compute count what the hardware does in one call of a case."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from collector import ncu
+from collector.collect import describe, row
+from collector.crew import environment, probe, started_at
+from collector.exit_codes import FAILED, FINE, WRONG
+from collector.ncu import ForbiddenError, KernelRow, Metric, NcuError
+from collector.plan import CollectOptions, Job, plan
+from collector.record import (
+    CaseWork,
+    Correctness,
+    CostRecord,
+    Counters,
+    Device,
+    End,
+    KernelCounters,
+    Run,
+    WorkloadKey,
+    identity,
+)
+from collector.store import RunFile
+from kernels.registry import load_ops
+
+Tell = Callable[[str], None]
+Outcome = Literal["complete", "interrupted", "error"]
+
+DRAIN = "_read_kernel"
+ALWAYS = (
+    "--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function",
+    "--target-processes", "application-only", "--profile-from-start", "off",
+    "--clock-control", "none",
+)  # fmt: skip
+# The whole process is run again for each pass, so that each finds the cache as the first one did.
+TRAFFIC = ("--replay-mode", "application", "--cache-control", "none")
+# Instructions do not depend on the cache: only the kernels are run again, each from an empty one.
+EXECUTION = ("--replay-mode", "kernel", "--cache-control", "all")
+TRAFFIC_METRICS = (
+    Metric("duration_ns", "gpu__time_duration.sum", "ns", needed=True),
+    Metric("dram_read_bytes", "dram__bytes_read.sum", "bytes", needed=True),
+    Metric("dram_write_bytes", "dram__bytes_write.sum", "bytes", needed=True),
+    Metric("blocks", "launch__grid_size", needed=True),
+    Metric("threads_per_block", "launch__block_size", needed=True),
+    Metric("sm_clock_mhz", "smsp__cycles_elapsed.avg.per_second", "mhz"),
+    Metric("l2_hit_percent", "lts__t_sector_hit_rate.pct", "percent"),
+    Metric("registers", "launch__registers_per_thread"),
+    Metric("blocks_by_registers", "launch__occupancy_limit_registers"),
+    Metric("blocks_by_shared_memory", "launch__occupancy_limit_shared_mem"),
+    Metric("blocks_by_warps", "launch__occupancy_limit_warps"),
+    Metric("blocks_at_most", "launch__occupancy_limit_blocks"),
+)
+FP32 = "smsp__sass_thread_inst_executed_op_f{}_pred_on.sum"
+EXECUTION_METRICS = (
+    Metric("occupancy_percent", "sm__warps_active.avg.pct_of_peak_sustained_active", "percent"),
+    Metric(
+        "issue_active_percent", "smsp__issue_active.avg.pct_of_peak_sustained_active", "percent"
+    ),
+    Metric("instructions", "sm__inst_executed.sum"),
+    Metric("special_instructions", "smsp__inst_executed_pipe_xu.sum"),
+    Metric("fp32_adds", FP32.format("add")),
+    Metric("fp32_multiplies", FP32.format("mul")),
+    Metric("fp32_fused", FP32.format("fma")),
+)
+PASSES = ((TRAFFIC, TRAFFIC_METRICS), (EXECUTION, EXECUTION_METRICS))
+METHOD = {"profiler": "ncu", "options": ALWAYS, "traffic": TRAFFIC, "execution": EXECUTION,
+          "code": 1}  # fmt: skip
+
+
+class NotCountedError(RuntimeError):
+    """One case was not counted: its status and why."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+
+
+@dataclass
+class Session:
+    """Counters while they are taken; the file is made with the first line that there is."""
+
+    options: CollectOptions
+    run: Run
+    ncu: Path
+    tell: Tell
+    began: float = field(default_factory=time.monotonic)
+    counts: Counter[str] = field(default_factory=Counter)
+    file: RunFile | None = None
+
+    def keep(self, record: Counters | End) -> Path:
+        """Append a line and return the file."""
+        self.file = self.file or RunFile.create(self.options.output, self.run)
+        self.file.append(record)
+        return self.file.path
+
+
+def counters(options: CollectOptions, tell: Tell) -> int:
+    """Count every case that the options select; NcuError where nothing can be counted here."""
+    ops = load_ops()
+    jobs = plan(ops, replace(options, timers=("graph",), caches=("cold",)), "cuda")
+    found = probe()
+    device = Device.model_validate(found["device"])
+    if device.kind != "cuda":
+        raise NcuError(f"hardware counters need an NVIDIA GPU: {found['why_no_gpu']}")
+    profiler = ncu.find()
+    versions = {**found["versions"], "ncu": ncu.version(profiler)}
+    chosen = {name: ops[name] for name in dict.fromkeys(job.op for job in jobs)}
+    run = describe(options, device, versions, chosen)
+    run = run.model_copy(update={"purpose": "count", "methods": {identity(METHOD): METHOD}})
+    session = Session(options, run, profiler, tell)
+    outcome = count_all(session, jobs)
+    return finish(session, outcome)
+
+
+def count_all(session: Session, jobs: Sequence[Job]) -> Outcome:
+    """Count case by case; a fault of one costs that one alone, a missing permission all."""
+    try:
+        for number, job in enumerate(jobs, start=1):
+            name = f"{job.op} {job.implementation} {job.mode} {job.workload.key}"
+            session.tell(f"{number}/{len(jobs)} {name}")
+            count_case(session, job, name)
+    except KeyboardInterrupt:
+        return "interrupted"
+    except ForbiddenError as error:
+        session.tell(str(error))
+        session.counts["error"] += 1
+        return "error"
+    return "complete"
+
+
+def count_case(session: Session, job: Job, name: str) -> None:
+    """Count one case and keep its line, or tell why there is none."""
+    try:
+        record = counted(session, job)
+    except NotCountedError as error:
+        session.counts[error.status] += 1
+        session.tell(f"{name}: {error}")
+        return
+    session.counts["passed"] += 1
+    session.keep(record)
+
+
+def counted(session: Session, job: Job) -> Counters:
+    """Run a case under the profiler, once for its traffic and once for its instructions."""
+    at_s = round(time.monotonic() - session.began, 2)
+    with tempfile.TemporaryDirectory(prefix="almanac-") as folder:
+        answer, launches = Path(folder) / "answer", []
+        for options, metrics in PASSES:
+            launches.append(passed(session, job, options, metrics, answer))
+        told = json.loads(answer.read_text(encoding="utf-8"))
+    kernels, written_back_bytes = merged(*launches)
+    return Counters(
+        case=CaseWork(
+            op=job.op,
+            implementation=job.implementation,
+            mode=job.mode,
+            workload=WorkloadKey(sizes=dict(job.workload.sizes), dtype=job.workload.dtype),
+        ),
+        workload_hash=told["workload_hash"],
+        method_id=identity(METHOD),
+        at_s=at_s,
+        cost=CostRecord.model_validate(told["cost"]),
+        correctness=Correctness.model_validate(told["correctness"]),
+        kernels=kernels,
+        written_back_bytes=written_back_bytes,
+    )
+
+
+def passed(
+    session: Session, job: Job, options: Sequence[str], metrics: Sequence[Metric], answer: Path
+) -> list[KernelRow]:
+    """Return the launches of a call; NotCountedError when the case itself did not run."""
+    task = {"job": row(job), "l2_bytes": session.run.device.l2_bytes, "answer": str(answer)}
+    command = [sys.executable, "-m", "collector.counted", json.dumps(task)]
+    # Another language would print 1,234.5 as 1.234,5.
+    env = environment(interpret=False) | {"LC_ALL": "C"}
+    answer.unlink(missing_ok=True)
+    try:
+        launches = ncu.count(
+            session.ncu, (*ALWAYS, *options), metrics, command, env, answer.with_name("log")
+        )
+    except ForbiddenError:
+        raise
+    except NcuError as error:
+        refuse(answer)
+        raise NotCountedError("error", str(error)) from error
+    refuse(answer)
+    return launches
+
+
+def refuse(answer: Path) -> None:
+    """Raise NotCountedError when the case says that it did not run."""
+    if answer.exists():
+        told = json.loads(answer.read_text(encoding="utf-8"))
+        if told["status"] != "passed":
+            raise NotCountedError(told["status"], told["reason"])
+
+
+def merged(
+    traffic: Sequence[KernelRow], execution: Sequence[KernelRow]
+) -> tuple[list[KernelCounters], int]:
+    """Join what was counted of the same launches, and what the last one saw written back."""
+    names, others = [one.kernel for one in traffic], [one.kernel for one in execution]
+    if names != others:
+        raise NotCountedError("error", f"two calls launched other kernels: {names}, {others}")
+    if len(names) < 2 or names[-1] != DRAIN:
+        raise NotCountedError("error", f"a call launched no kernel; ncu saw {', '.join(names)}")
+    pairs = list(zip(traffic, execution, strict=True))
+    kernels = [kernel_counters(a.kernel, {**a.values, **b.values}) for a, b in pairs[:-1]]
+    return kernels, round(traffic[-1].values["dram_write_bytes"])
+
+
+def kernel_counters(name: str, values: Mapping[str, float]) -> KernelCounters:
+    """Make the part of one launch; what counts things is a whole number."""
+    measured = {"duration_ns", "sm_clock_mhz"} | {k for k in values if k.endswith("_percent")}
+    whole: dict[str, Any] = {k: v if k in measured else round(v) for k, v in values.items()}
+    # A share over 100 comes from counters that did not start and stop in the same cycle.
+    shares = {k: min(v, 100.0) for k, v in values.items() if k.endswith("_percent")}
+    return KernelCounters(name=name, **(whole | shares))
+
+
+def finish(session: Session, outcome: Outcome) -> int:
+    """Close the file, if there is one, and return the exit code."""
+    if session.file is None:
+        session.tell("nothing was counted")
+    else:
+        seconds = {"count": round(time.monotonic() - session.began, 2)}
+        end = End(
+            ended_at=started_at(), outcome=outcome, counts=dict(session.counts), seconds=seconds
+        )
+        path = session.keep(end)
+        session.file.close()
+        session.tell(f"{os.path.relpath(path)}: {session.counts['passed']} cases counted")
+    if session.counts["incorrect"]:
+        return WRONG
+    failed = session.counts["error"] or session.counts["oom"] or session.counts["timeout"]
+    return FAILED if failed or outcome != "complete" or session.file is None else FINE
