@@ -286,7 +286,7 @@ def tasks(
     checked = [[job for job in left if job.op == name and job.check] for name in session.ops]
     device = [with_sentinels(jobs) for jobs in timed if jobs] or [[]]
     device[0].insert(0, phase("before", False))
-    device[-1].append(phase("after", False))
+    device[-1].append(phase("after", True))
     return [(steps, False) for steps in device] + [(list(jobs), True) for jobs in checked if jobs]
 
 

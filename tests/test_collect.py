@@ -133,6 +133,15 @@ def test_a_run_begins_with_its_run_line_and_is_closed(faulty):
     assert records[0].source.commit == "c" * 40
 
 
+def test_the_whole_machine_is_measured_at_the_start_and_its_drift_at_the_end(faulty):
+    phases = {"before": [], "between": [], "after": []}
+    for record in faulty[1]:
+        if isinstance(record, Sentinel):
+            phases[record.phase].append(record.name)
+    assert phases["before"] == ["empty-call", "copy", "gemm-fp32"]
+    assert phases["after"] == ["empty-call", "copy"]
+
+
 def test_correctness_is_checked_before_and_after_timing(faulty):
     good = faulty[2]["good"].correctness
     assert good.checked == "before-and-after"
