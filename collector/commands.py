@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
@@ -55,9 +56,7 @@ def report(
 
     It is the newest run of each device, or with --op the newest one that measured this op.
     """
-    from collector import report as made
-    from collector import report_tables as tables
-
+    made, tables = _modules("report", "report_tables")
     chosen = _selection(op, timer, cache)
     written = []
     console = _console()
@@ -98,25 +97,22 @@ def roofline(
 
     Limits are those measured in the same run, unless a peak of a datasheet is given.
     """
-    from collector import report_tables as tables
-    from collector import roofline as made
-    from collector.history.counted import read_counted
-
+    made, tables, counted = _modules("roofline", "report_tables", "history.counted")
     for value, name in ((peak_gb_per_s, "gb"), (peak_tflop_per_s, "tflop")):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise typer.BadParameter("give a number above 0", param_hint=f"--peak-{name}-per-s")
     if peaks and peaks not in made.card_names():
         known = ", ".join(made.card_names())
         raise typer.BadParameter(f"{peaks!r} is none of {known}", param_hint="--peaks")
-    roofs, counted = made.peaks(peaks, peak_gb_per_s, peak_tflop_per_s), read_counted(data)
+    roofs, found = made.peaks(peaks, peak_gb_per_s, peak_tflop_per_s), counted.read_counted(data)
     chosen = _selection(op, timer, cache)
-    _tell_problems(counted.problems)
+    _tell_problems(found.problems)
     written = []
     console = _console()
     for one in _runs(op, run, commit, device, data):
-        found = made.rows(one, chosen.usual(one.info.device.kind), roofs, counted)
-        tables.show_roofline(one, roofs, found, console)
-        written.append(made.as_json(one, roofs, found))
+        rows = made.rows(one, chosen.usual(one.info.device.kind), roofs, found)
+        tables.show_roofline(one, roofs, rows, console)
+        written.append(made.as_json(one, roofs, rows))
     _close(console, f"{made.EXPLAINED} {made.COUNTED}", json_file, written)
 
 
@@ -151,15 +147,11 @@ def counters(
     """Count what the hardware does in one call of a case, by Nsight Compute, and keep it.
 
     Memory traffic, cache hits, instructions, occupancy and clock of each kernel, from an empty
-    cache, go to one new file under data/counters; `roofline` then shows them. Each case runs
-    several times and takes about half a minute. It needs an NVIDIA GPU, ncu and the permission to
-    read hardware counters; without them it ends with 1 and keeps nothing.
+    cache, go to one new file under data/counters; `roofline` then shows them. Each case starts
+    several times. It needs an NVIDIA GPU, ncu and the permission to read hardware counters;
+    without them it ends with 1 and keeps nothing.
     """
-    try:
-        from collector.counters import counters as count
-    except ModuleNotFoundError as error:
-        remedy = "`make install` installs it, or name a Python that has it: PYTHON=python3"
-        _fail(f"{error.name} is not installed in {sys.executable}: {remedy}")
+    (counting,) = _modules("counters")
     from collector.ncu import NcuError
     from collector.plan import CollectOptions
 
@@ -173,15 +165,22 @@ def counters(
         commit=commit,
     )
     try:
-        raise typer.Exit(count(options, _tell))
+        raise typer.Exit(counting.counters(options, _tell))
     except NcuError as error:
         _fail(str(error))
 
 
+def _modules(*names: str) -> list[Any]:
+    """Import modules of the collector, which may need packages that are not installed."""
+    try:
+        return [import_module(f"collector.{name}") for name in names]
+    except ModuleNotFoundError as error:
+        remedy = "`make install` installs it, or name a Python that has it: PYTHON=python3"
+        _fail(f"{error.name} is not installed in {sys.executable}: {remedy}")
+
+
 def _selection(op: list[str] | None, timer: str, cache: str) -> Any:
     """Return the selection; a name that is none is a mistake of the command line."""
-    from typing import get_args
-
     from collector import record
     from collector.report import Selection
 
@@ -242,6 +241,6 @@ def _tell(message: str) -> None:
     typer.echo(message, err=True)
 
 
-def _fail(message: str) -> Any:
+def _fail(message: str) -> NoReturn:
     _tell(message)
     raise typer.Exit(FAILED)

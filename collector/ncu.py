@@ -157,16 +157,19 @@ def read(text: str, metrics: Sequence[Metric], printed: str = "") -> list[Kernel
     scales = {m: scale(m, head, units) for m in metrics if m.name in head}
     if missing := [m.name for m in metrics if m.needed and m not in scales]:
         raise NcuError(f"ncu did not count {', '.join(missing)}: {complaint(text, printed)}")
+    if any(len(row) != len(head) for row in launches):
+        raise NcuError(f"ncu printed a torn row: {complaint(text, printed)}")
     return [kernel_row(dict(zip(head, row, strict=True)), scales) for row in launches]
 
 
 def complaint(text: str, printed: str) -> str:
-    """Return the errors and warnings that ncu printed, else its last words."""
+    """Return the errors that ncu printed, else its warnings, and the last words of the command."""
     lines = [line.strip() for line in (text + "\n" + printed).splitlines() if line.strip()]
+    told: list[str] = []
     for mark in ("==ERROR==", "==WARNING=="):
-        if told := [line.removeprefix(mark).strip() for line in lines if line.startswith(mark)]:
-            return "; ".join(told[:SHOWN_ERRORS])
-    return lines[-1][:300] if lines else "no output"
+        told = told or [line.removeprefix(mark).strip() for line in lines if line.startswith(mark)]
+    own = [line for line in lines if not line.startswith(("==", '"'))]
+    return "; ".join([*told[:SHOWN_ERRORS], *(line[:300] for line in own[-1:])]) or "no output"
 
 
 def scale(metric: Metric, head: Sequence[str], units: Sequence[str]) -> float:

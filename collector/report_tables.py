@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from collector import report, roofline
+from collector.history.counted import Counted
 from collector.history.format import NONE, binary, percent, short, significant, times
 from collector.history.model import SeriesKey
 from collector.runs import OneRun
@@ -51,6 +52,8 @@ def show_roofline(
             cells = (*roofline_cells(one), *(counted_cells(one) if counted else ()))
             table.add_row(*case_cells(one.key), *cells)
         show(table, console)
+        for line in sorted({counted_by(one.counted) for one in group if one.counted}):
+            console.print(line, markup=False, soft_wrap=True)
 
 
 def show_run(run: OneRun, console: Console) -> None:
@@ -147,6 +150,12 @@ def counted_cells(one: roofline.Row) -> tuple[str, ...]:
     found = one.counted
     intensity, factor = found.intensity_flops_per_byte, found.amplification
     return f"{found.dram_bytes:,}", number(intensity), times(factor)
+
+
+def counted_by(found: Counted) -> str:
+    """Say what counted, and at which commit."""
+    profiler = f"ncu {found.run.versions.get('ncu', 'unknown')}"
+    return f"Counted by {profiler} at commit {short(found.run.source.commit)}."
 
 
 def limit_words(limits: dict[str, Any]) -> str:

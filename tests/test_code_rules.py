@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from collector.code_rules import RULES, Difference, compared, differences
 from collector.code_record import Codegen, CodeUse, Instructions, MachineCode
+from collector.code_rules import RULES, Difference, compared, differences
 
 NONE = dict.fromkeys(Instructions.model_fields, 0)
 

@@ -91,6 +91,12 @@ def test_a_missing_permission_is_named_with_its_remedies(place: str) -> None:
         ("==ERROR== The application returned an error code (9).\n", "", "error code"),
         ("==WARNING== No kernels were profiled.\n", "", "No kernels were profiled"),
         ("", "Segmentation fault\n", "Segmentation fault"),
+        (
+            "==ERROR== The application returned an error code (1).\n",
+            "KeyError: 'x'\n",
+            r"error code \(1\)\.; KeyError: 'x'",
+        ),
+        (LOG + '"2","4711"\n', "", "torn row"),
         ("", "", "no output"),
         ("\n".join(LOG.splitlines()[:5]), "", "no counters"),
     ],

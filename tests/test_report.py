@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,3 +229,23 @@ def test_what_cannot_be_done_is_told(
 def test_a_folder_without_runs_is_told(cli: Cli, tmp_path: Path, command: str) -> None:
     done = cli(command, "--data", tmp_path)
     assert done.returncode == 1 and "no runs yet: `make collect` makes one" in done.stderr
+
+
+def blocked(module: str, *arguments: str | Path) -> Any:
+    """Run a command in a process that lacks a package."""
+    words = ["collector", *map(str, arguments)]
+    code = f"import sys, runpy; sys.modules[{module!r}] = None; sys.argv = {words!r}; "
+    code += "runpy.run_module('collector', run_name='__main__', alter_sys=False)"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_report_needs_no_torch(file: Path) -> None:
+    done = blocked("torch", "report", "--run", file, "--op", "rms_norm")
+    assert done.returncode == 0 and "triton" in done.stdout, done.stderr
+
+
+def test_a_package_that_is_missing_is_told_with_a_remedy(file: Path) -> None:
+    done = blocked("scipy", "roofline", "--run", file)
+    assert done.returncode == 1 and "make install" in done.stderr
+    assert "scipy" in done.stderr and "Traceback" not in done.stderr

@@ -152,6 +152,7 @@ def test_the_table_shows_counters_where_there_are_some(
     counting.written(tmp_path, head, [counting.counters(line.case, line.cost)])
     shown = cli("roofline", "--data", tmp_path)
     assert "amplification" in shown.stdout.split("Least")[0] and "10,000" in shown.stdout
+    assert f"Counted by ncu unknown at commit {(head.source.commit or '')[:8]}." in shown.stdout
 
 
 @pytest.mark.parametrize(
