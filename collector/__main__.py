@@ -7,15 +7,15 @@ command line. Results go to stdout; messages, with what, where and what to do, t
 from __future__ import annotations
 
 import math
-import re
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from collector import code_files, commands, store
+from collector import backfill_command, choices, code_files, commands, store
 from collector import schema as schema_files
+from collector.backfill import BackfillError
 from collector.device import DeviceError
 from collector.exit_codes import FAILED, USAGE
 from collector.occupancy import LIMITS
@@ -24,7 +24,7 @@ from collector.static_code import CompileError
 from kernels.spec import OpError
 
 EMPTY = "no runs yet: `make collect` makes one"
-SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+CALIBRATION_REPLICATES = 10
 
 app = typer.Typer(
     help="Measure GPU kernels and keep what was measured.",
@@ -34,81 +34,37 @@ app = typer.Typer(
 )
 
 
-def seconds(text: str | float) -> float:
-    """Read a time such as `90`, `90s`, `10m` or `1.5h` in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(text).strip())
-    if not found or not float(found[1]):
-        raise typer.BadParameter(f"{text!r} is no time: give seconds, or 90s, 10m, 1.5h")
-    return float(found[1]) * SECONDS[found[2]]
-
-
-Data = Annotated[Path, typer.Option("--output", metavar="DIR", help="The data folder.")]
-
-
 @app.command()
 def collect(
-    op: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this op, for example sinkhorn.")
-    ] = None,
-    implementation: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Only this implementation, for example triton or torch.compile."
-        ),
-    ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TAG|SIZES",
-            help="Only these problem sizes: a tag (smoke, cpu, default, full, edge) or sizes "
-            "such as batch=1024 or rows=128,hidden=1024.",
-        ),
-    ] = None,
-    dtype: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this data type, for example float16."),
-    ] = None,
-    mode: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only forward, backward, or full (both passes). Unless this or --workload is "
-            "given, forward alone.",
-        ),
-    ] = None,
-    timer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only this kind of time: graph (on the device alone), call (as Python sees it) "
-            "or submit (until the host is free again).",
-        ),
-    ] = None,
-    cache: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only cold (data comes from memory) or hot (data is in the cache).",
-        ),
-    ] = None,
+    op: choices.Ops = None,
+    implementation: choices.Implementations = None,
+    workload: choices.Workloads = None,
+    dtype: choices.Dtypes = None,
+    mode: choices.Modes = None,
+    timer: choices.Timers = None,
+    cache: choices.Caches = None,
     replicates: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, metavar="N", help="Fresh processes; 5 or more tell a change from noise."
+            min=1,
+            metavar="N",
+            help="Fresh processes, usually 1; 5 or more tell a change from noise.",
         ),
-    ] = 1,
-    budget: Annotated[
-        float | None,
-        typer.Option(parser=seconds, metavar="TIME", help="Stop in time: seconds, 90s, 10m, 1.5h."),
     ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(parser=seconds, metavar="TIME", help="Give one case this long, then end it."),
-    ] = 300.0,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Measure unchanged code against itself: at least 10 replicates, from which the "
+            "site tells how often it cries wolf and how small a change it can see.",
+        ),
+    ] = False,
+    budget: choices.Budget = None,
+    timeout: choices.Timeout = 300.0,
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Go on with a run that was stopped.")
     ] = None,
-    output: Data = Path("data"),
+    output: choices.Data = Path("data"),
     commit: Annotated[
         str | None,
         typer.Option(metavar="SHA", help="The commit that is measured, where git cannot tell."),
@@ -118,6 +74,9 @@ def collect(
 
     Options that choose can be given more than once. Without any, all ops run at their usual sizes.
     """
+    least = CALIBRATION_REPLICATES if calibrate else 1
+    if replicates is not None and replicates < least:
+        raise typer.BadParameter(f"--calibrate needs {least} or more", param_hint="--replicates")
     options = CollectOptions(
         ops=tuple(op or ()),
         implementations=tuple(implementation or ()),
@@ -126,12 +85,13 @@ def collect(
         modes=tuple(mode or ()),
         timers=tuple(timer or ()),
         caches=tuple(cache or ()),
-        replicates=replicates,
+        replicates=replicates or least,
         budget_s=budget,
         timeout_s=timeout,
         resume=resume,
         output=output,
         commit=commit,
+        purpose="calibrate" if calibrate else "measure",
     )
     try:
         from collector.collect import collect as run
@@ -256,7 +216,7 @@ def codegen(
         Path | None,
         typer.Option(metavar="DIR", help="Write the machine code there, as text, by its hash."),
     ] = None,
-    output: Data = Path("data"),
+    output: choices.Data = Path("data"),
 ) -> None:
     """Compile every Triton kernel for GPUs that need not be there, and keep or compare the result.
 
@@ -285,14 +245,19 @@ def codegen(
     raise typer.Exit(code_command.codegen(options, Console(), Console(stderr=True)))
 
 
-for command in (commands.report, commands.roofline, commands.counters):
+for command in (
+    backfill_command.backfill,
+    commands.report,
+    commands.roofline,
+    commands.counters,
+):
     app.command()(command)
 
 
 @app.command()
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run files (.jsonl).")],
-    output: Data = Path("data"),
+    output: choices.Data = Path("data"),
 ) -> None:
     """Bring in run files that another host made: all of them, or none when one is not sound."""
     for added in store.add(files, output):
@@ -325,7 +290,7 @@ def schema(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; tell what is old.")
     ] = False,
-    output: Data = Path("data"),
+    output: choices.Data = Path("data"),
 ) -> None:
     """Write the record's JSON schema and its documentation, data/README.md."""
     stale = schema_files.stale(output)
@@ -360,7 +325,7 @@ def main() -> NoReturn:
         app(prog_name="python -m collector")
     except PlanError as error:
         fail(str(error), USAGE)
-    except (CompileError, DeviceError, OpError, store.StoreError) as error:
+    except (BackfillError, CompileError, DeviceError, OpError, store.StoreError) as error:
         fail(str(error), FAILED)
     raise AssertionError("the command line ends by itself")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from collector import collect
 from collector.plan import CollectOptions, Job, plan
 from collector.record import Case, Device
 from collector.summary import exit_code, report, warnings
-from kernels.registry import load_ops
+from kernels.spec import Op
 
 Counted = Callable[[Case], int]
 
@@ -29,14 +29,14 @@ class Measured:
 
 
 def collect_chosen(
-    options: CollectOptions, found: dict[str, Any], counted: Counted, console: Console
-) -> Measured | None:
-    """Measure what the options select; None when nothing is left of it.
+    ops: Mapping[str, Op], options: CollectOptions, found: dict[str, Any], counted: Counted,
+    console: Console,
+) -> Measured | None:  # fmt: skip
+    """Measure what the options select of the ops; None when nothing is left of it.
 
     `found` is what the probe of the device said; `counted` says how many replicates of a case
     there are already, which are not measured again.
     """
-    ops = load_ops()
     device = Device.model_validate(found["device"])
     planned = plan(ops, options, device.kind)
     done = done_already(planned, options.replicates, counted)

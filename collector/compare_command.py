@@ -82,10 +82,11 @@ def _confirmed(result: Result, request: Request, cache: Cache, tell: Tell) -> Re
 def _measured(options: CollectOptions, cases: tuple[Case, ...], found: dict[str, Any]) -> Path:
     """Measure these cases and no others; return the file of the run."""
     from collector.chosen import collect_chosen, name_of
+    from kernels.registry import load_ops
 
     wanted = {name_of(case) for case in cases}
     made = collect_chosen(
-        options, found,
+        load_ops(), options, found,
         lambda case: 0 if name_of(case) in wanted else options.replicates,
         Console(stderr=True, soft_wrap=True),
     )  # fmt: skip

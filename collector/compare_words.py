@@ -78,6 +78,8 @@ def _line(row: Row, why: str) -> Line:
 
 def _why(row: Row, one: Compared) -> str:
     told = [cause.text for cause in row.causes]
+    if row.verdict in ("regressed", "improved") and not told:
+        told.append("The records do not say why.")
     if row.reason:
         told.insert(0, row.reason)
     if row.acknowledged:

@@ -42,9 +42,11 @@ def report(session: Session, outcome: Outcome, console: Console) -> None:
     )
     console.print(f"Where the time went: {spent}", markup=False)
     if outcome in ("budget", "interrupted"):
-        again = f"python -m collector collect --resume {relative(session.file.path)}"
-        console.print(f"Ended early ({outcome}); all lines are kept. Go on with: {again}",
-                      style="yellow", markup=False)  # fmt: skip
+        told = f"Ended early ({outcome}); all lines are kept."
+        if session.run.purpose != "backfill":
+            again = f"python -m collector collect --resume {relative(session.file.path)}"
+            told = f"{told} Go on with: {again}"
+        console.print(told, style="yellow", markup=False)
 
 
 def failures(lines: list[Measurement]) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.plan import CollectOptions
 from kernels.registry import op_names
 
 ROOT = Path(__file__).parent.parent
@@ -42,6 +43,9 @@ def test_a_process_tells_and_ends_as_the_command_line_does_here(cli: Cli, tmp_pa
         ["collect", "--opp", "sinkhorn"],
         ["collect", "--replicates", "0"],
         ["collect", "--replicates", "many"],
+        ["collect", "--calibrate", "--replicates", "9"],
+        ["backfill"],
+        ["backfill", "A..B", "--budget", "soon"],
         ["collect", "--budget", "soon"],
         ["collect", "--budget", "0s"],
         ["add"],
@@ -56,6 +60,24 @@ def test_a_mistyped_command_line_never_looks_like_a_regression(
     done = cli(*arguments)
     assert done.returncode == 64
     assert "Usage:" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "purpose", "replicates"),
+    [
+        ([], "measure", 1),
+        (["--replicates", "3"], "measure", 3),
+        (["--calibrate"], "calibrate", 10),
+        (["--calibrate", "--replicates", "20"], "calibrate", 20),
+    ],
+)
+def test_a_calibration_has_ten_replicates_or_more(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str], purpose: str, replicates: int
+) -> None:
+    asked: list[CollectOptions] = []
+    monkeypatch.setattr("collector.collect.collect", lambda options: asked.append(options) or 0)
+    assert cli("collect", *arguments).returncode == 0
+    assert [(options.purpose, options.replicates) for options in asked] == [(purpose, replicates)]
 
 
 def test_an_unknown_name_lists_those_that_exist(cli: Cli) -> None:

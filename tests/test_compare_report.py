@@ -11,7 +11,7 @@ from comparing import PACKED, built, plan, rewrite, told
 from rich.console import Console
 
 from collector.compare_report import as_json, markdown, show
-from collector.compare_words import notes_of
+from collector.compare_words import notes_of, sections_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,6 +36,65 @@ def printed(result, **options):
     stream = io.StringIO()
     show(result, Console(file=stream, width=160, force_terminal=True, highlight=False), **options)
     return stream.getvalue()
+
+
+def in_part(part, **values):
+    return lambda line: line | {part: line[part] | values} if line.get(part) else line
+
+
+def in_code(**values):
+    def change(line):
+        kernels = line.get("codegen")
+        return line | {"codegen": [one | values for one in kernels]} if kernels else line
+
+    return change
+
+
+def without_code(line):
+    return {name: part for name, part in line.items() if name != "codegen"}
+
+
+def slower_host(line):
+    if line.get("case", {}).get("timer") != "call":
+        return line
+    times = line["latency"]
+    return line | {
+        "latency": times | {name: ns * 1.2 for name, ns in times.items() if name.endswith("_ns")}
+    }
+
+
+SLOWER = {"effects": {PACKED: 1.05}}
+SAME_SOURCE = in_code(source_hash="5" * 12)
+SAME_CODE = in_code(sass_hash="0" * 12)
+
+
+@pytest.mark.parametrize(("changes", "both", "second", "words"), [
+    (SLOWER, None, None, "The source of the kernel changed."),
+    (SLOWER, None, in_code(registers=64), "changed: 40 to 64 registers."),
+    (SLOWER, SAME_SOURCE, in_part("versions", cuda="13.1"),
+     "The same source became other machine code (cuda 13.0 to 13.1)."),
+    (SLOWER, SAME_SOURCE, in_code(constants="BLOCK=512"),
+     "The same source was launched with other constants."),
+    (SLOWER, SAME_CODE, None, "The machine code is the same: not the kernel."),
+    (SLOWER | {"shift": {1: 1.03}}, None, None, "The machine itself became 3.0% slower"),
+    (SLOWER, None, in_part("telemetry", sm_clock_mhz=1886),
+     "Time moved and cycles did not: SM clock 1980 to 1886 MHz."),
+    ({}, None, slower_host, "the host."),
+    ({"effects": {(1, "sinkhorn", "torch"): 1.05}}, None, None, "is not this project's kernel"),
+    (SLOWER, without_code, None, "The records do not say why."),
+], ids=["source", "resources", "toolchain", "launch", "not the kernel", "machine", "clocks", "host",
+        "not ours", "unknown"])  # fmt: skip
+def test_each_planted_cause_is_told_in_its_own_words(tmp_path, changes, both, second, words):
+    paths = synthetic.build(tmp_path, plan(**changes))
+    for path in paths if both else ():
+        rewrite(path, both)
+    if second:
+        rewrite(paths[1], second)
+    result = told(tmp_path)
+    sections = sections_of(result.devices[0])
+    whys = [f"{section.why} {line.why}" for section in sections for line in section.lines]
+    assert whys and any(words in why for why in whys)
+    assert words in markdown(result)
 
 
 HOSTILE = (
