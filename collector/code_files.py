@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from collector.code_record import Codegen, Toolchain, parse_code
+from collector.code_reading import CodeFile as CodeFile
+from collector.code_reading import read_lines
+from collector.code_record import Codegen, Toolchain
 from collector.device import git
-from collector.reading import BadLineError, Problem, bad_field, json_object
+from collector.reading import Problem
 from collector.record import dump
 from collector.store import StoreError, content_of, write_atomically
-
-
-@dataclass(frozen=True, slots=True)
-class CodeFile:
-    """Everything that one file holds: its first line, and one line a kernel, target and form."""
-
-    toolchain: Toolchain
-    lines: tuple[Codegen, ...]
 
 
 def file_name(toolchain: Toolchain) -> str:
@@ -85,28 +76,6 @@ def read(path: Path) -> CodeFile:
     toolchain, *lines = [row for row in rows if not isinstance(row, Problem)]
     assert isinstance(toolchain, Toolchain)
     return CodeFile(toolchain, tuple(line for line in lines if isinstance(line, Codegen)))
-
-
-def read_lines(file: str, content: bytes) -> Iterator[Toolchain | Codegen | Problem]:
-    """Yield the record or problem of each line of a file under `data/codegen`."""
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
-        try:
-            record = record_of(line)
-            if (record.kind == "toolchain") != (number == 1):
-                raise BadLineError("kind", "the toolchain line comes first, and once: restore it")
-        except BadLineError as bad:
-            yield Problem(file, number, bad.field, str(bad))
-            continue
-        yield record
-
-
-def record_of(line: bytes) -> Toolchain | Codegen:
-    """Return the record of one line; BadLineError says what is wrong."""
-    json_object(line)
-    try:
-        return parse_code(line)
-    except ValidationError as error:
-        raise bad_field(error.errors(include_url=False)) from None
 
 
 def files(data: Path) -> list[Path]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import Environment
 
 from collector.history.model import History
 from dashboard import palette
+from dashboard.code_history import CodeHistory
 from dashboard.figures import Scene
 from dashboard.format import title_text
 from dashboard.links import Links
@@ -44,6 +45,7 @@ class Book:
     styles: Mapping[str, Style]
     views: Mapping[str, Mapping[View, Curves]]
     notes: tuple[Note, ...] = ()
+    code: CodeHistory = field(default_factory=CodeHistory)
 
     def notes_on(self, op: str) -> list[Note]:
         """Return the notes that name an op."""
@@ -80,6 +82,7 @@ def make_book(
     plotly_path: str,
     site_url: str,
     notes: tuple[Note, ...] = (),
+    code: CodeHistory | None = None,
 ) -> Book:
     """Put the history into views and give every implementation its colour."""
     groups = [{info.name: info.kind for info in op.implementations} for op in history.ops.values()]
@@ -95,4 +98,5 @@ def make_book(
         styles=palette.styles([*measured.values(), *groups]),
         views={name: curves_of(history, op) for name, op in history.ops.items()},
         notes=notes,
+        code=code or CodeHistory(),
     )

@@ -14,7 +14,9 @@ from collector.history.load import load_history
 from collector.history.model import History
 from dashboard import pages
 from dashboard.book import Book, make_book
-from dashboard.changes import change_pages
+from dashboard.changes import change_pages, paged_commits
+from dashboard.code_history import CodeHistory, code_history, read_code
+from dashboard.compiler import compiler
 from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health
 from dashboard.format import plural
@@ -35,6 +37,7 @@ IN_NAV = frozenset(
         "roofline.md",
         "regressions.md",
         "commits/index.md",
+        "compiler.md",
         "devices/index.md",
         "health.md",
         "data.md",
@@ -67,10 +70,11 @@ def render(
     plotly_path: str = "assets/plotly.js",
     site_url: str = "",
     notes: tuple[Note, ...] = (),
+    code: CodeHistory | None = None,
 ) -> dict[str, bytes]:
     """Return every generated file by its path; the same history gives the same bytes."""
     links = links or Links()
-    return dict(_files(make_book(history, templates, links, plotly_path, site_url, notes)))
+    return dict(_files(make_book(history, templates, links, plotly_path, site_url, notes, code)))
 
 
 def _files(book: Book) -> Iterator[File]:
@@ -79,6 +83,7 @@ def _files(book: Book) -> Iterator[File]:
     yield from pages.kernels(book)
     yield from pages.roofline(book)
     yield from change_pages(book, tables)
+    yield from compiler(book, frozenset(one.sha for one in paged_commits(book, tables)))
     yield from device_pages(book)
     yield from health(book, tables)
     yield from data(book)
@@ -119,9 +124,12 @@ def _inputs(options: Options, plotly_path: str) -> str:
 
 def _pages(options: Options, plotly_path: str) -> Site:
     history = load_history(options.data, options.repo, options.cache)
+    records, faults = read_code(options.data)
+    history = replace(history, problems=(*history.problems, *faults))
+    code = code_history(records, first_parents(options.repo))
     links = Links(options.folders, options.repo_url.rstrip("/"))
     templates, notes = environment(options.templates), read_notes(options.docs)
-    book = make_book(history, templates, links, plotly_path, options.site_url, notes)
+    book = make_book(history, templates, links, plotly_path, options.site_url, notes, code)
     return Site(dict(_files(book)), _banner(history), _linked_records(book))
 
 
@@ -137,6 +145,7 @@ def _linked_records(book: Book) -> tuple[str, ...]:
         return ()
     curves = [one for views in book.views.values() for one in views.values()]
     shown = {one.run.file for one in curves} | region_files(book.history, curves)
+    shown |= {record.file for record in book.code.newest().values()}
     return tuple(sorted(shown))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -13,6 +13,8 @@ from collector.history.model import Commit, History, SeriesKey
 from collector.levels import ChangePoint, Level
 from dashboard import format as words
 from dashboard.book import Book
+from dashboard.code_checks import checks
+from dashboard.compiler import Evidence, check_context, commit_file, evidence, step_context
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, Row, SeriesLevels, left_out_runs, series_levels
 
@@ -20,6 +22,7 @@ File = tuple[str, bytes]
 COMMIT_PAGES = 50
 WHOLE_TABLES = 10
 FEED_ENTRIES = 50
+CODE_TOLD = 3
 CHANGES = ("broken", "regressed", "improved", "same-code")
 REST = {
     "inconclusive": "inconclusive",
@@ -110,7 +113,7 @@ def _groups_of(table: CommitTable) -> list[Group]:
 
 def commit_path(commit: Commit) -> str:
     """Return where the page of a commit is."""
-    return f"commits/{commit.sha[:12]}.md"
+    return commit_file(commit.sha)
 
 
 def sizes_text(key: SeriesKey) -> str:
@@ -123,7 +126,7 @@ def change_pages(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
     changes = [
         Change(table, row) for table in tables for row in table.rows if row.verdict in CHANGES
     ]
-    paged = _paged(book, tables)
+    paged = paged_commits(book, tables)
     yield _regressions(book, tables, changes, paged)
     yield "regressions/feed.xml", _feed(book, changes, paged)
     yield _commits(book, tables, paged)
@@ -133,7 +136,7 @@ def change_pages(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
         yield _commit(book, commit, here, commit.sha in whole)
 
 
-def _paged(book: Book, tables: tuple[CommitTable, ...]) -> list[Commit]:
+def paged_commits(book: Book, tables: tuple[CommitTable, ...]) -> list[Commit]:
     """Return the commits that have a page: the last ones, and those that changed something."""
     recent = {commit.sha for commit in book.history.commits[-COMMIT_PAGES:]}
     changed = {t.after.sha for t in tables if set(t.counts) & {"broken", "regressed", "improved"}}
@@ -155,6 +158,7 @@ def _regressions(
         sizes_text=sizes_text,
         op_path=op_path,
         commit_path=commit_path,
+        code=code_of(book),
         left_out=left_out_runs(book.history),
         verdicts=[v for v in CHANGES if any(c.row.verdict == v for c in changes)],
         ops=sorted({c.row.key.op for c in changes}),
@@ -219,7 +223,21 @@ def _commit(book: Book, commit: Commit, tables: list[CommitTable], whole: bool) 
         changes=CHANGES,
         rest=_rest,
         drifts=_drifts,
+        code=code_of(book),
+        steps=book.code.steps_at(commit.sha),
+        **step_context(book),
+        **check_context(*checks(book.history, book.code, commit.sha)),
     )
+
+
+def code_of(book: Book) -> Callable[[CommitTable, Sequence[Row]], list[Evidence]]:
+    """Return what tells the code changes that go with changes of time, the most frequent first."""
+
+    def told(table: CommitTable, rows: Sequence[Row]) -> list[Evidence]:
+        found = Counter(made for row in rows if (made := evidence(book, table, row)))
+        return [one for one, _ in found.most_common(CODE_TOLD)]
+
+    return told
 
 
 def _rest(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
