@@ -88,6 +88,8 @@ def past_commits(span: str, *, changed: bool) -> list[Past]:
     first, dots, last = span.partition("..")
     if not dots or not first or last.startswith("."):
         raise PlanError(f"{span!r} is no range: give A..B, for example v1.0..main or HEAD~9..")
+    if git("rev-parse", "--git-dir") is None:
+        raise BackfillError(f"{ROOT} is no git checkout: clone the project to have its past")
     for name in (first, last or "HEAD"):
         if (
             git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")

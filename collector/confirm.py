@@ -77,7 +77,10 @@ def check_source(one: Compared, source: Source) -> None:
         present = source.commit[:8] if source.commit else "no commit that git knows"
         told = f"--confirm: the candidate is {wanted[:8]}, checked out here is {present}"
         fail(f"{told}: `git checkout {wanted[:8]}` first", FAILED)
-    if source.dirty is not False:
+    if source.dirty is None:
+        told = "--confirm: git cannot tell whether files here differ from their commit"
+        fail(f"{told}; leave ALMANAC_COMMIT unset, in a clone", FAILED)
+    if source.dirty:
         fail("--confirm: files here differ from their commit: commit or put them back", FAILED)
 
 

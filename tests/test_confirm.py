@@ -162,7 +162,7 @@ def test_the_second_look_is_a_run_of_its_own(tmp_path):
     (here(commit="b" * 40), "checked out here is bbbbbbbb: `git checkout"),
     (here(commit=None, dirty=None), "checked out here is no commit that git knows"),
     (here(dirty=True), "files here differ from their commit"),
-    (here(dirty=None), "files here differ from their commit"),
+    (here(dirty=None), "git cannot tell whether files here differ"),
     (here(found=H200.model_copy(update={"slug": "nvidia-h100"})), "this machine has nvidia-h100"),
     (here(found=H200.model_copy(update={"multiprocessors": 66})), "multiprocessors 132 to 66"),
 ])  # fmt: skip
