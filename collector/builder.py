@@ -38,11 +38,12 @@ def build(bench: Bench, job: plan.Job) -> None:
 
 
 def leave_choices_open() -> None:
-    """Keep Inductor from choosing by time while others use the card: who measures is to choose.
+    """Keep what is chosen by time out of all caches: others use the card now, who measures chooses.
 
-    All configurations of a kernel are compiled, the first one runs, and none is noted as the best.
+    Inductor compiles all configurations of a kernel; the first one runs, none is noted as the best.
     Where a choice shapes what is compiled, such as padding, nothing is compiled here.
     """
+    os.environ.pop("TRITON_CACHE_AUTOTUNING", None)
     from torch._inductor.runtime import benchmarking, triton_heuristics
 
     def keep_first(autotuner: Any, *_: Any, **__: Any) -> None:

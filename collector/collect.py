@@ -267,8 +267,10 @@ def compile_ahead(session: Session, rows: list[dict[str, Any]]) -> None:
         session.progress.update(session.bar, description=text.ljust(60))
 
     start, limit_s = time.monotonic(), session.options.timeout_s
-    ahead.build_all(rows, ahead.builder, ahead.hands(), limit_s, session.out_of_budget, told)
-    session.seconds["build"] += time.monotonic() - start
+    try:
+        ahead.build_all(rows, ahead.builder, ahead.hands(), limit_s, session.out_of_budget, told)
+    finally:
+        session.seconds["build"] += time.monotonic() - start
 
 
 def tasks(

@@ -80,6 +80,7 @@ def inductor(monkeypatch):
         monkeypatch.setattr(
             benchmarking.benchmarker, name, getattr(benchmarking.benchmarker, name), raising=False
         )
+    monkeypatch.setenv("TRITON_CACHE_AUTOTUNING", "1")
     builder.leave_choices_open()
     return SimpleNamespace(autotuner=autotuner, benchmarker=benchmarking.benchmarker)
 
@@ -92,6 +93,12 @@ def test_of_several_configurations_the_first_runs_and_none_is_noted_as_the_best(
     one.launchers, one.save_cache_hook = ["first", "second"], noted
     one.autotune_to_one_config("argument", stream=0)
     assert one.launchers == ["first"]
+
+
+def test_what_triton_chooses_by_time_is_not_kept_either(inductor):
+    import triton
+
+    assert not triton.knobs.autotuning.cache
 
 
 def test_inductor_can_time_nothing_ahead(inductor):

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import redirect_stderr
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -194,6 +195,19 @@ def test_ctrl_c_closes_the_run_and_says_how_to_go_on(project, tmp_path):
     records = lines_of(tmp_path)
     assert records[-1].outcome == "interrupted"
     assert [r.status for r in records if isinstance(r, Measurement)] == ["passed"]
+
+
+def test_a_compilation_ahead_that_is_interrupted_is_in_where_the_time_went(monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(collecting.ahead, "build_all", interrupted)
+    session = SimpleNamespace(
+        options=CollectOptions(), out_of_budget=lambda: False, seconds={"build": 0.0}
+    )
+    with pytest.raises(KeyboardInterrupt):
+        collecting.compile_ahead(session, [])
+    assert session.seconds["build"] > 0
 
 
 def _wait_for(output, text):
