@@ -55,8 +55,8 @@ def collect(
         bool,
         typer.Option(
             "--calibrate",
-            help="Measure unchanged code against itself: at least 10 replicates, from which the "
-            "site tells how often it cries wolf and how small a change it can see.",
+            help="Measure unchanged code at least 10 times over, to know how often it would be "
+            "called slower or faster and how small a change can be seen.",
         ),
     ] = False,
     budget: choices.Budget = None,

@@ -86,13 +86,13 @@ def _why(row: Row, one: Compared) -> str:
         told.append(f"Accepted: {row.acknowledged}")
     if row.verdict == "inconclusive" and one.fails(row):
         told.append("Over the limit; one replicate a side cannot tell it from noise.")
-    if row.key in one.confirmations:
-        told.append(confirmation_text(one.confirmations[row.key]))
     return " ".join(told)
 
 
-def confirmation_text(look: Confirmation) -> str:
-    """Say what measuring once more gave."""
+def _second_look(look: Confirmation | None) -> str:
+    """Say what measuring once more gave, if it was done."""
+    if look is None:
+        return ""
     words = f"{look.outcome[0].upper()}{look.outcome[1:]}"
     judged = look.row.judgement if look.row else None
     if look.row and judged is None:
@@ -165,7 +165,9 @@ def _section(rows: Sequence[Row], one: Compared) -> Section:
     reasons = [_why(row, one) for row in ordered]
     common = reasons[0] if len(set(reasons)) == 1 else ""
     lines = [
-        _line(row, "" if why == common else why) for row, why in zip(ordered, reasons, strict=True)
+        _line(row, " ".join(filter(None, ("" if why == common else why, look))))
+        for row, why in zip(ordered, reasons, strict=True)
+        for look in [_second_look(one.confirmations.get(row.key))]
     ]
     first = ordered[0]
     name = f"{first.key.op} {first.key.implementation}"
