@@ -32,6 +32,7 @@ from dashboard.timeline import default_size, history_chart, sizes_of, timeline
 from dashboard.views import FIELDS, Curves, View
 
 File = tuple[str, bytes]
+Shard = tuple[str, str, bytes]  # name, path, content
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +66,23 @@ def op_files(book: Book, op: OpInfo) -> Iterator[File]:
     index: dict[str, list[str]] = {}
     first: Shown | None = None
     theory = any(counts_special(book.scene(curves)) for curves in views.values())
+    theories: dict[object, Shard] = {}
     for view, curves in views.items():
         shown = show(book, path, curves, theory)
         first = first or shown
-        for name, content in _contents(book, shown, theory):
-            full, where, script = shard(name, content)
-            index.setdefault(view.key, []).append(full)
-            yield where, script
+        made = [shard(name, content) for name, content in _contents(book, shown)]
+        made += [_theory_shard(book, shown.scene, theories)] if theory else []
+        index[view.key] = [full for full, _, _ in made]
+        yield from ((where, script) for _, where, script in made)
     if first is not None:
         yield _page(book, path, op, first, index)
 
 
-def _contents(book: Book, shown: Shown, theory: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the shards of a view: at first, for the controls, and what datasheets allow.
-
-    The last is named by its content alone: views that differ in device or timer share it.
-    """
+def _contents(book: Book, shown: Shown) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return what the shards of a view hold: what is there at first, and for the controls."""
     name, view = words.slug(shown.scene.curves.op.name), shown.scene.curves.view
     yield f"{name}-{_short_hash(view)}-a", _main(book, shown)
     yield f"{name}-{_short_hash(view)}-b", _variants(book, shown)
-    if theory:
-        yield f"{name}-theory", _theories(book, shown.scene)
 
 
 def show(book: Book, path: str, curves: Curves, theory: bool = False) -> Shown:
@@ -168,14 +165,20 @@ def _theory(book: Book, scene: Scene, card: Card, special: int) -> Drawn:
     return draw(chart, book.environment, theory_table(scene, card, special))
 
 
-def _theories(book: Book, scene: Scene) -> dict[str, Any]:
-    """Return the theoretical roofline of every card, by both ways to count special functions."""
-    charts = {
-        f"theory:{card.slug}:{special}": _entry(book, _theory(book, scene, card, special))
-        for card in CARDS
-        for special in SPECIAL_AS
-    }
-    return {"charts": charts}
+def _theory_shard(book: Book, scene: Scene, known: dict[object, Shard]) -> Shard:
+    """Return what datasheets allow: of every card, by both ways to count special functions.
+
+    It is made once for all views that count the same work along the same axis.
+    """
+    key = scene.curves.axis, *(tuple(theory_paths(scene, count)) for count in SPECIAL_AS)
+    if key not in known:
+        charts = {
+            f"theory:{card.slug}:{special}": _entry(book, _theory(book, scene, card, special))
+            for card in CARDS
+            for special in SPECIAL_AS
+        }
+        known[key] = shard(f"{words.slug(scene.curves.op.name)}-theory", {"charts": charts})
+    return known[key]
 
 
 def _best_and_baseline(curves: Curves) -> list[str]:

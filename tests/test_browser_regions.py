@@ -1,0 +1,120 @@
+"""Pages of pipelines and of the compiler in a real browser: both themes, a phone, no script."""
+
+import pytest
+
+from tests import sigreg_records, synthetic
+from tests.code_records import WORKLOADS, code, line, run_plan, write
+from tests.test_browser import MODES, OVERFLOW
+from tests.visiting import Visitor, build, chromium, needs_chromium, serve
+
+pytestmark = [needs_chromium, pytest.mark.timeout(300)]
+PLAN = run_plan(seed=7, commits=2, effects={(1, "rms_norm", "triton"): 1.3})
+COMMIT = f"commits/{PLAN.shas()[1][:12]}/"
+PAGES = ("kernels/sigreg/", "kernels/sigreg-trig/", "compiler/", COMMIT)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    data = tmp_path_factory.mktemp("data")
+    sigreg_records.build(data)
+    sigreg_records.build(data, card=synthetic.CPU, tags=("cpu",))
+    synthetic.build(data, PLAN)
+    before, after = PLAN.shas()
+    forms = [
+        line(workloads=[name], target=target) for name in WORKLOADS for target in ("sm_80", "sm_90")
+    ]
+    write(data, before, forms, day=6)
+    spilt = code(registers=255, spills=8, local=16, sass_hash="b" * 12)
+    write(data, after, [one.model_copy(update={"code": spilt}) for one in forms], day=7)
+    return build(data, tmp_path_factory.mktemp("site") / "site")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    with serve(site) as told:
+        yield told
+
+
+@pytest.fixture
+def desktop(browser, address):
+    made = Visitor(browser, address, **MODES["light"])
+    yield made
+    made.context.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pages_are_whole_and_no_wider_than_the_window(browser, address, mode):
+    visitor = Visitor(browser, address, **MODES[mode])
+    for path in PAGES:
+        page = visitor.go(path)
+        assert visitor.see_charts() == [], path
+        for details in page.query_selector_all("details"):
+            details.evaluate("one => { one.open = true; }")
+        assert page.evaluate(OVERFLOW) <= 0, f"{path} is wider than the window"
+        assert visitor.faults == [], path
+    visitor.context.close()
+
+
+def test_datasheet_and_way_of_counting_are_chosen_and_kept_in_the_address(desktop):
+    page = desktop.go("kernels/sigreg/")
+    caption = page.locator("#theory-chart figcaption")
+    assert caption.inner_text().startswith("Datasheet, not measured: B200")
+    page.locator("#theory-chart").scroll_into_view_if_needed()
+    page.select_option("select[name=card]", "rtx-5070-ti")
+    page.focus("input[name=sf][value='0']")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "/RTX 5070 Ti.*counts as 20 operations/s"
+        ".test(document.querySelector('#theory-chart figcaption').innerText)"
+    )
+    assert "card=rtx-5070-ti" in page.url and "sf=20" in page.url
+    page.goto(page.url)
+    page.locator("#theory-chart").scroll_into_view_if_needed()
+    page.wait_for_function(
+        "document.querySelector('#theory-chart figcaption').innerText.includes('896 GB/s')"
+    )
+    assert desktop.faults == []
+
+
+def test_regions_follow_the_device_and_open_by_the_keyboard(desktop):
+    page = desktop.go("kernels/sigreg/")
+    second = page.locator("[data-slot=regions] details").nth(1)
+    assert second.locator("table").is_hidden()
+    second.locator("summary").focus()
+    page.keyboard.press("Enter")
+    second.locator("table").wait_for(state="visible")
+    page.select_option("select[name=d]", "cpu-2-cores")
+    page.wait_for_function(
+        "document.querySelector('[data-slot=regions]').innerText.includes('not measured')"
+    )
+    assert page.locator("[data-slot=regions] rect[class]").count() == 0
+    assert desktop.faults == []
+
+
+def test_regions_and_code_need_no_script(browser, address):
+    made = Visitor(browser, address, java_script_enabled=False, **MODES["dark"])
+    page = made.go("kernels/sigreg/")
+    assert page.locator("[data-slot=regions] details[open] svg.ka-stack").is_visible()
+    assert page.locator("[data-slot=regions] details[open] table").is_visible()
+    page = made.go(COMMIT)
+    page.get_by_role("link", name="Compiled for sm_90").first.click()
+    assert page.url.endswith("#code")
+    assert page.get_by_text("new spills").first.is_visible()
+    made.context.close()
+
+
+def test_kernels_are_filtered_by_target(desktop):
+    page = desktop.go("compiler/")
+    rows = page.locator("#kernels-table tbody tr:visible")
+    assert rows.count() == 2
+    page.select_option("select[name=target]", "sm_80")
+    page.wait_for_function(
+        "document.querySelectorAll('#kernels-table tbody tr:not([hidden])').length === 1"
+    )
+    assert "sm_80" in rows.first.inner_text() and desktop.faults == []
