@@ -14,7 +14,17 @@ HISTORY = Path(__file__).parent / "history"
 Ended = subprocess.CompletedProcess[str]
 
 # A worker that gets its last file late keeps the others waiting: these take longest.
-SLOWEST_FIRST = ("backfill", "sm90", "collect", "ops", "codegen", "new_op", "browser", "budgets", "build")
+SLOWEST_FIRST = (
+    "backfill",
+    "sm90",
+    "collect",
+    "ops",
+    "codegen",
+    "new_op",
+    "browser",
+    "budgets",
+    "build",
+)
 
 
 # A loaded machine is slow now and then, which is no fault of a property.

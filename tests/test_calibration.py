@@ -111,14 +111,20 @@ def test_files_that_differed_from_their_commit_do_not_count(tmp_path):
     assert calibrations(Index(load_history(tmp_path))) == ()
 
 
-def test_difference_95_is_that_of_all_pairs_of_replicates(tmp_path):
-    written(tmp_path, plan(replicates=12, noise=0.01))
+@pytest.mark.parametrize("replicates", [7, 10, 12])
+def test_difference_95_is_that_of_all_pairs_of_replicates(tmp_path, replicates):
+    written(tmp_path, plan(replicates=replicates, noise=0.01))
     history = load_history(tmp_path)
     found = {one.key: one for one in of(tmp_path).series}
     for key, (point,) in history.series.items():
         logs = [math.log(ns) for ns in point.medians_ns]
         apart = [abs(a - b) for a, b in combinations(logs, 2)]
         assert math.log1p(found[key].difference_95) == pytest.approx(np.percentile(apart, 95))
+
+
+def test_few_differences_have_no_percentile(tmp_path):
+    written(tmp_path, plan(replicates=6))
+    assert {one.difference_95 for one in of(tmp_path).series} == {None}
 
 
 def test_detectable_change_shrinks_with_the_noise(tmp_path):

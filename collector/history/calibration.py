@@ -7,18 +7,19 @@ against each other as they are. Whatever is called slower or faster there is a f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from statistics import median
+from statistics import median, quantiles
 
 from collector.history.cards import with_card_floors
 from collector.history.model import Point, RunInfo, SeriesKey
 from collector.history.sides import Index, Pair, Side
 from collector.history.tables import paired
-from collector.verdict import Judgement, Noise, judge, mean_interval, noise_model
+from collector.verdict import Judgement, Noise, judge, logs_of, mean_interval, noise_model
 
 LEAST_REPLICATES = 4  # two a half
+LEAST_DIFFERENCES = 20
 Timed = Mapping[str, Mapping[SeriesKey, Point]]
 
 
@@ -54,7 +55,7 @@ class AaSeries:
     """One series over all comparisons of a commit with itself, as relative changes.
 
     `difference_95` is the 95th percentile of the differences between replicates of one commit;
-    None where there are too few for a noise model. `detectable` is the smallest change that such a
+    None below twenty differences. `detectable` is the smallest change that such a
     comparison would have found in four of five cases; None where one side has a single replicate.
     """
 
@@ -178,12 +179,18 @@ def _series(index: Index, tests: Sequence[AaTest]) -> tuple[AaSeries, ...]:
 
 
 def _of_series(index: Index, key: SeriesKey, judged: Sequence[Judgement]) -> AaSeries:
-    noise = index.noise(key)
     seen = [one.comparison.smallest_seen for one in judged]
     known = [change for change in seen if change is not None]
     return AaSeries(
         key=key,
         tests=len(judged),
-        difference_95=math.expm1(noise.aa_95) if noise else None,
+        difference_95=_difference_95(index.replicates(key)),
         detectable=median(known) if known else None,
     )
+
+
+def _difference_95(groups: Iterable[Sequence[float]]) -> float | None:
+    apart = [abs(a - b) for group in groups for a, b in combinations(logs_of(group), 2)]
+    if len(apart) < LEAST_DIFFERENCES:
+        return None
+    return math.expm1(quantiles(apart, n=20, method="inclusive")[-1])
