@@ -18,6 +18,7 @@ from tests.sigreg_records import PIPELINE, REGIONS
 
 TEMPLATES = environment(Path(__file__).parent.parent / "templates")
 B200 = datasheets.CARDS[0]
+BATCHES = (32, 256, 2048, 8192, 16384)
 
 
 def made_book(folder):
@@ -80,6 +81,24 @@ def test_region_that_does_not_depend_on_the_axis_stands_for_all_sizes_and_says_s
         assert (projection.at, trig.at) == ("", "")
         assert epilogue.point is not None
         assert epilogue.at == ("" if size == 32 else "batch = 32")
+
+
+def test_along_another_size_regions_match_that_size_exactly(tmp_path):
+    sigreg_records.build(tmp_path, ops=(PIPELINE,), tags=("default", "full"))
+    sigreg_records.build(tmp_path, ops=REGIONS)
+    book = made_book(tmp_path)
+    curves = next(c for v, c in book.views[PIPELINE].items() if v.axis == "points")
+    rows = {one.size: one for one in pipeline.breakdowns(book.history, curves)}
+    have = {
+        size: [part.point is not None for part in column.parts]
+        for size, row in rows.items()
+        for column in row.columns
+        if column.name == "triton"
+    }
+    # Trig and epilogue were measured at 17 points alone; the others do not know of points.
+    assert have == {
+        9: [True, True, False, False], 17: [True, True, True, True], 33: [True, True, False, False]
+    }  # fmt: skip
 
 
 def test_region_along_the_axis_never_stands_for_another_size(tmp_path):
@@ -193,32 +212,49 @@ def test_record_files_of_regions_are_published_with_those_of_the_pipeline(tmp_pa
 
 def works(book, op, special=0):
     paths = theory.theory_paths(book.scene(curves_of(book, op)), special)
-    return {path.name: {work.size: work for work in path.works} for path in paths}
+    return {path.name: {work.at: work for work in path.works} for path in paths}
 
 
 def test_operations_and_bytes_of_the_records_are_those_of_the_first_article(book):
-    epilogue = works(book, PIPELINE)["sigreg_epilogue"][32]
-    trig = works(book, "sigreg_trig")["minimal bytes"][32]
+    epilogue = works(book, PIPELINE)["sigreg_epilogue"]["batch 32"]
+    trig = works(book, "sigreg_trig")["minimal bytes"]["batch 32"]
     assert (epilogue.moved_bytes, epilogue.operations) == (73_864, 106_496)
     assert (trig.moved_bytes, trig.operations) == (204_868, 1_705_984)
-    assert works(book, PIPELINE)["sigreg_trig"][32] == trig
+    assert works(book, PIPELINE)["sigreg_trig"]["batch 32"] == trig
 
 
 def test_whole_op_by_the_traffic_of_torch_is_the_formula_of_the_first_article(book):
-    for size, work in works(book, PIPELINE)["traffic of torch"].items():
-        b, d, s, p, q = size, 2048, 1024, 17, 2
+    found = works(book, PIPELINE)["traffic of torch"]
+    assert len(found) == len(BATCHES)
+    for b, work in zip(BATCHES, found.values(), strict=True):
+        d, s, p, q = 2048, 1024, 17, 2
         assert work.operations == s * (d * (2 * b + 3) + p * (3 * b + 8) + 3) + 1
         moved = (d * (b + 4 * s) + (3 * p + 1) * (2 * s * (b + 1) + 1)) * q
         assert work.moved_bytes - moved == 20  # key and loss
-    assert works(book, PIPELINE)["traffic of torch"][32].intensity == pytest.approx(5.9, abs=0.05)
+    assert works(book, PIPELINE)["traffic of torch"]["batch 32"].intensity == pytest.approx(
+        5.9, abs=0.05
+    )
+
+
+def test_other_batches_and_dimensions_are_points_of_their_own(tmp_path):
+    sigreg_records.build(tmp_path, ops=(PIPELINE,), tags=("default", "full"))
+    book = made_book(tmp_path)
+    found = works(book, PIPELINE)["traffic of torch, other sizes"]
+    work = found["batch 8Ki, dim 1Ki, slices 1Ki, points 17"]
+    b, d, s, p = 8192, 1024, 1024, 17
+    assert work.operations == s * (d * (2 * b + 3) + p * (3 * b + 8) + 3) + 1
+    assert len(found) == 8  # a dimension at two batches, two more, two slices, two points
+    chart = theory.theory_chart(book.scene(curves_of(book)), B200, 0)
+    (line,) = (one for one in chart.series if one.key == "traffic of torch, other sizes")
+    assert len(line.segments()) == len(line.x) == 8
 
 
 def test_special_functions_count_as_nothing_or_as_twenty_operations(book):
     none, twenty = (works(book, "sigreg_trig", count)["minimal bytes"] for count in (0, 20))
-    for size in none:
-        more = twenty[size].operations - none[size].operations
-        assert more == 20 * 2 * size * 1024  # a sine and a cosine of each element
-        assert twenty[size].moved_bytes == none[size].moved_bytes
+    for batch, at in zip(BATCHES, none, strict=True):
+        more = twenty[at].operations - none[at].operations
+        assert more == 20 * 2 * batch * 1024  # a sine and a cosine of each element
+        assert twenty[at].moved_bytes == none[at].moved_bytes
 
 
 def test_points_lie_on_the_lower_of_memory_and_pipe(book):

@@ -130,7 +130,7 @@ def cases_of(history: History, curves: Curves) -> Cases:
     values: dict[str, set[int | None]] = {}
     for key in history.series:
         if key.op in regions:
-            values.setdefault(key.op, set()).add(dict(key.sizes).get(curves.axis))
+            values.setdefault(key.op, set()).add(dict(key.sizes).get(curves.op.axis))
             same = (key.device, key.dtype, key.mode, key.timer, key.cache)
             if same == (view.device, view.dtype, view.mode, view.timer, view.cache):
                 found.setdefault((key.op, key.implementation), []).append(key)
@@ -139,7 +139,7 @@ def cases_of(history: History, curves: Curves) -> Cases:
     constant = {
         region
         for region, seen in values.items()
-        if len(seen) == 1 and region in known and known[region].axis != curves.axis
+        if len(seen) == 1 and region in known and known[region].axis != curves.op.axis
     }
     return Cases(found, names, constant)
 
@@ -180,8 +180,7 @@ def find_case(
 
     All sizes that both have are equal, save for a region that stands for all values of the axis.
     """
-    axis = curves.axis
-    sizes = dict(curves.view.fixed) | {axis: size}
+    axis, sizes = curves.op.axis, dict(curves.view.fixed) | {curves.axis: size}
     for key in cases.found.get((region, name), ()):
         differing = [n for n, value in key.sizes if sizes.get(n, value) != value]
         if not differing:

@@ -16,12 +16,14 @@ from dashboard.figures import Scene
 from dashboard.palette import COLOURS, SYMBOLS, Style
 from dashboard.pipeline import cases_of, find_case
 from dashboard.roofline import cut, limit_lines, x_axis
+from dashboard.views import view_of
 
 SPECIAL_AS = (0, 20)  # operations that a special function may be counted as
 WHOLE = Style("currentColor", "circle", "solid")
 CAPTION = (
     "Datasheet, not measured: {card}, {memory}; {source}. Each point is the most that these peaks "
-    "allow the op's cost model, along {axis}; a special function counts as {special} operations. "
+    "allow the op's cost model, along {axis}, hollow at other sizes; a special function counts as "
+    "{special} operations. "
     "Paths of traffic divide by the bytes that an implementation is expected to move, others by "
     "minimal bytes."
 )
@@ -31,7 +33,7 @@ CAPTION = (
 class Work:
     """What a cost model counts at one size, with special functions as operations or as nothing."""
 
-    size: int
+    at: str
     operations: int
     moved_bytes: int
     pipe: str
@@ -51,11 +53,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TheoryPath:
-    """The work of one way of counting, along the axis."""
+    """The work of one way of counting, along the axis; `joined` by a line, or points alone."""
 
     name: str
     style: Style
     works: tuple[Work, ...]
+    joined: bool = True
 
 
 def counts_special(scene: Scene) -> bool:
@@ -64,15 +67,32 @@ def counts_special(scene: Scene) -> bool:
 
 
 def theory_paths(scene: Scene, special: int) -> list[TheoryPath]:
-    """Return the op by its minimal bytes, by modelled traffic, and the regions that it has."""
-    made = [("minimal bytes", WHOLE, _works(_costs(scene), special))]
+    """Return the op by its minimal bytes, by modelled traffic, and the regions that it has.
+
+    Of the op there are also the other sizes that were measured, as points alone.
+    """
+    made = _whole_paths(scene, "minimal bytes", WHOLE, None, special)
     for name in scene.curves.names:
-        costs = {s: c for s, c in _costs(scene, [name]).items() if c.traffic_bytes}
-        made.append((f"traffic of {name}", scene.styles[name], _works(costs, special, True)))
+        made += _whole_paths(scene, f"traffic of {name}", scene.styles[name], name, special)
     for place, region in enumerate(scene.curves.op.regions):
         costs = _distinct(_region_costs(scene, region))
-        made.append((region, _region_style(place), _works(costs, special)))
-    return [TheoryPath(name, style, works) for name, style, works in made if works]
+        made.append(TheoryPath(region, _region_style(place), _works(costs, special)))
+    return [path for path in made if path.works]
+
+
+def _whole_paths(
+    scene: Scene, title: str, style: Style, traffic_of: str | None, special: int
+) -> list[TheoryPath]:
+    """Return the op along the axis and at other sizes, by minimal bytes or by modelled traffic."""
+    names = [traffic_of] if traffic_of else None
+    along = {_at(scene, size): cost for size, cost in _costs(scene, names).items()}
+    others = _elsewhere(scene, traffic_of)
+    return [
+        TheoryPath(title, style, _works(along, special, bool(traffic_of))),
+        TheoryPath(
+            f"{title}, other sizes", style, _works(others, special, bool(traffic_of)), joined=False
+        ),
+    ]
 
 
 def _costs(scene: Scene, names: Iterable[str] | None = None) -> dict[int, CostRecord]:
@@ -82,36 +102,53 @@ def _costs(scene: Scene, names: Iterable[str] | None = None) -> dict[int, CostRe
     return dict(sorted(found.items()))
 
 
+def _elsewhere(scene: Scene, name: str | None) -> dict[str, CostRecord]:
+    """Return the cost at all sizes of the same type and mode that the view does not show."""
+    curves, view = scene.curves, scene.curves.view
+    found: dict[str, CostRecord] = {}
+    for key, points in scene.history.series.items():
+        same = (key.op, key.dtype, key.mode) == (curves.op.name, view.dtype, view.mode)
+        if same and name in (None, key.implementation):
+            elsewhere = view_of(key, view.axis).fixed != view.fixed
+            if elsewhere and (cost := points[-1].cost):
+                found[", ".join(f"{n} {words.binary(size)}" for n, size in key.sizes)] = cost
+    return found
+
+
+def _at(scene: Scene, size: int) -> str:
+    return f"{scene.curves.axis} {words.binary(size)}"
+
+
 def _works(
-    costs: Mapping[int, CostRecord], special: int, by_traffic: bool = False
+    costs: Mapping[str, CostRecord], special: int, by_traffic: bool = False
 ) -> tuple[Work, ...]:
     made = []
-    for size, cost in costs.items():
+    for at, cost in costs.items():
         moved = (cost.traffic_bytes if by_traffic else cost.minimal_bytes) or 0
         operations = cost.flops + special * cost.special_ops
         if moved and operations:
-            made.append(Work(size, operations, moved, cost.pipe))
+            made.append(Work(at, operations, moved, cost.pipe))
     return tuple(made)
 
 
-def _region_costs(scene: Scene, region: str) -> dict[int, CostRecord]:
+def _region_costs(scene: Scene, region: str) -> dict[str, CostRecord]:
     """Return the cost of a region at each size of the pipeline where a run measured it."""
     curves, cases = scene.curves, cases_of(scene.history, scene.curves)
-    found: dict[int, CostRecord] = {}
+    found: dict[str, CostRecord] = {}
     for size in curves.axis_sizes:
         for name in cases.names.get(region, ()):
             key, _ = find_case(curves, cases, region, name, size)
             for point in scene.history.series[key] if key else ():
                 if point.cost:
-                    found[size] = point.cost
+                    found[_at(scene, size)] = point.cost
     return found
 
 
-def _distinct(costs: Mapping[int, CostRecord]) -> dict[int, CostRecord]:
+def _distinct(costs: Mapping[str, CostRecord]) -> dict[str, CostRecord]:
     """Leave the first of equal costs: the work of some regions does not depend on the axis."""
-    found: dict[tuple[int, int, int], tuple[int, CostRecord]] = {}
-    for size, cost in costs.items():
-        found.setdefault((cost.flops, cost.minimal_bytes, cost.special_ops), (size, cost))
+    found: dict[tuple[int, int, int], tuple[str, CostRecord]] = {}
+    for at, cost in costs.items():
+        found.setdefault((cost.flops, cost.minimal_bytes, cost.special_ops), (at, cost))
     return dict(found.values())
 
 
@@ -124,7 +161,7 @@ def _region_style(place: int) -> Style:
 def theory_chart(scene: Scene, card: Card, special: int) -> Chart:
     """Draw the paths below the peaks of one card; nothing in it comes from a measurement."""
     paths, roofs = theory_paths(scene, special), card.roofs
-    series = tuple(_series(path, roofs, scene.curves.axis) for path in paths)
+    series = tuple(_series(path, roofs) for path in paths)
     intensities = [x for line in series for x in line.x]
     pipes = {work.pipe for path in paths for work in path.works}
     x = x_axis(intensities, roofs, pipes)
@@ -149,16 +186,17 @@ def theory_chart(scene: Scene, card: Card, special: int) -> Chart:
     )
 
 
-def _series(path: TheoryPath, roofs: Ceilings, axis: str) -> Series:
+def _series(path: TheoryPath, roofs: Ceilings) -> Series:
     places = list(_places(path.works, roofs))
     x = tuple(work.intensity for work, _ in places)
     y = tuple(rate / 1e12 for _, rate in places)
     notes = tuple(
-        f"{axis} {words.binary(work.size)}: {words.rate(rate, 'FLOP/s')} at most\n"
+        f"{work.at}: {words.rate(rate, 'FLOP/s')} at most\n"
         f"{work.operations:,} operations, {work.moved_bytes:,} bytes"
         for work, rate in places
     )
-    return Series(path.name, path.name, path.style, x, y, notes)
+    alone = frozenset() if path.joined else frozenset(range(len(x)))
+    return Series(path.name, path.name, path.style, x, y, notes, breaks=alone, hollow=alone)
 
 
 def _places(works: Iterable[Work], roofs: Ceilings) -> Iterator[tuple[Work, float]]:
@@ -171,12 +209,12 @@ def _places(works: Iterable[Work], roofs: Ceilings) -> Iterator[tuple[Work, floa
 def theory_table(scene: Scene, card: Card, special: int) -> Table:
     """List what is counted, and the least time by the card's peaks."""
     rows = [
-        (f"{path.name}, {words.binary(work.size)}", _cells(work, card.roofs))
+        (f"{path.name}, {work.at}", _cells(work, card.roofs))
         for path in theory_paths(scene, special)
         for work in path.works
     ]
     heads = ("operations", "bytes", "FLOP per byte", "pipe", "TFLOP/s at most", "least time")
-    return Table(f"path, {scene.curves.axis}", heads, tuple(rows))
+    return Table("path, sizes", heads, tuple(rows))
 
 
 def _cells(work: Work, roofs: Ceilings) -> tuple[str, ...]:
