@@ -255,11 +255,12 @@ class Launch(NamedTuple):
     unroll: int
 
 
-def launch_for(k: int, columns: int) -> Launch:
+def launch_for(k: int, columns: int, pdl: bool = False) -> Launch:
     """Choose how k is cut, for so many columns of x in 16 bits: parts of float32 count each.
 
     Two steps of eight slices, unrolled, just fit the registers of four programs on a processor.
-    Longer loops do best as many small programs, each with a quarter of their loads in flight.
+    Longer loops do best as many small programs, each with a quarter of their loads in flight. A
+    single step does too, unless its loads are asked for while the kernel before it still works.
     """
     slices = max(1, 8 // columns)
     while slices > 1 and k % (SLICE * slices):
@@ -269,6 +270,8 @@ def launch_for(k: int, columns: int) -> Launch:
     steps = triton.cdiv(k, a_tile * tiles)
     if steps == 2 and slices == 8:
         return Launch(slices, octets=8, tiles=tiles, steps=steps, unroll=2)
+    if steps == 1 and pdl:
+        return Launch(slices, octets=8, tiles=tiles, steps=1, unroll=1)
     tiles = tiles if steps == 1 else min(tiles, 16 // slices)
     return Launch(slices, octets=4, tiles=tiles, steps=triton.cdiv(k, a_tile * tiles), unroll=1)
 
@@ -320,7 +323,7 @@ def _launch_tensor_cores(
     n, m, k = w.shape[0], *x.shape
     used = (4 if x.dtype == torch.float32 else 1) * triton.next_power_of_2(m)
     columns = min(16, max(8, used))
-    launch = launch_for(k, used)
+    launch = launch_for(k, used, pdl)
     rows = 8 * launch.octets // launch.slices
     grid = (triton.cdiv(n, rows), triton.cdiv(used * launch.slices, columns))
     _tensor_cores[grid](

@@ -10,6 +10,9 @@ from kernels.dependent_launch import launch_options, let_next_in, wait_for_previ
 from kernels.sigreg.parts import angle, cosine, sine, turns
 from kernels.sigreg.trig import Launch, column_offset, shared_out
 
+# Nothing is added over blocks, so that they may be small.
+MOST_PROGRAMS = 2112
+
 
 @triton.jit
 def _replaced(xs, INDEX: tl.constexpr, x, COUNT: tl.constexpr):
@@ -195,7 +198,7 @@ def _pull_direct(
 
 def pull_launch(batch: int, columns: int) -> Launch:
     """Choose how the rows are shared out."""
-    return shared_out(batch, columns, 32, 4, 2)
+    return shared_out(batch, columns, 32, 4, 2, MOST_PROGRAMS)
 
 
 def pull(

@@ -138,14 +138,26 @@ def sums_of_rows(
 
 
 @triton.jit
-def four_of(xs, FIRST: tl.constexpr, N: tl.constexpr):
-    """Make one tile of up to four of N tiles, along a new last axis of four; others are zeros."""
-    zero = tl.zeros_like(xs[0])
-    x0 = xs[FIRST]
-    x1 = xs[FIRST + 1] if FIRST + 1 < N else zero
-    x2 = xs[FIRST + 2] if FIRST + 2 < N else zero
-    x3 = xs[FIRST + 3] if FIRST + 3 < N else zero
-    return joined((x0, x1, x2, x3), 4)
+def halved(x, ROWS: tl.constexpr, SLICES: tl.constexpr, WIDTH: tl.constexpr):
+    """Add up the last axis of [SLICES, WIDTH, ROWS], a power of two, by halves: [SLICES, WIDTH]."""
+    if ROWS == 1:
+        return tl.reshape(x, [SLICES, WIDTH])
+    else:
+        first, second = tl.split(tl.reshape(x, [SLICES, WIDTH, ROWS // 2, 2]))
+        return halved(first + second, ROWS // 2, SLICES, WIDTH)
+
+
+@triton.jit
+def added_rows(xs, N: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, SLICES: tl.constexpr):
+    """Add up the rows of N tiles of [ROWS, SLICES] at once: [SLICES, WIDTH], the rest zeros.
+
+    Tiles change hands once, as a transpose: a reduction would exchange every one of them.
+    """
+    padded = (xs[0],)
+    for k in tl.static_range(1, WIDTH):
+        padded = padded + (xs[k] if k < N else tl.zeros_like(xs[0]),)  # noqa: RUF005
+    tile = tl.reshape(joined(padded, WIDTH), [ROWS, SLICES, WIDTH])
+    return halved(tl.permute(tile, (1, 2, 0)), ROWS, SLICES, WIDTH)
 
 
 @triton.jit

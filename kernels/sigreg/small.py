@@ -123,9 +123,9 @@ def _finish_small(
 class Launch(NamedTuple):
     """Columns and groups of four rows of a tile, parts of the rows, warps; then of the end."""
 
-    slices: int = 64
+    slices: int = 32
     groups: int = 16
-    parts: int = 8
+    parts: int = 16
     warps: int = 4
     end_slices: int = 8
     end_warps: int = 4

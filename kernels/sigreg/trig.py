@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
-from kernels.sigreg.parts import add_pair, angle, cosine, four_of, sine, turns, zeros
+from kernels.sigreg.parts import add_pair, added_rows, angle, cosine, sine, turns, zeros
 
 MOST_EVEN = 32
 DIRECT_POINTS = 8
@@ -36,11 +36,11 @@ def _load(x_ptr, mask, WHOLE: tl.constexpr):
 
 
 @triton.jit
-def _tiles(x_ptr, stride, mask, WARPS: tl.constexpr, PAIRS: tl.constexpr, WHOLE: tl.constexpr):
-    """Ask for PAIRS pairs of tiles of WARPS rows."""
+def _tiles(x_ptr, stride, mask, ROWS: tl.constexpr, PAIRS: tl.constexpr, WHOLE: tl.constexpr):
+    """Ask for PAIRS pairs of tiles of ROWS rows."""
     xs = (_load(x_ptr, mask, WHOLE),)
     for i in tl.static_range(1, 2 * PAIRS):
-        xs = xs + (_load(x_ptr + i * WARPS * stride, mask, WHOLE),)  # noqa: RUF005
+        xs = xs + (_load(x_ptr + i * ROWS * stride, mask, WHOLE),)  # noqa: RUF005
     return xs
 
 
@@ -68,8 +68,9 @@ def _even(
     slices,
     columns,
     N: tl.constexpr,
+    WIDTH: tl.constexpr,
     SLICES: tl.constexpr,
-    WARPS: tl.constexpr,
+    ROWS: tl.constexpr,
     PAIRS: tl.constexpr,
     WHOLE: tl.constexpr,
     APART: tl.constexpr,
@@ -93,57 +94,52 @@ def _even(
     begin = block * rows
     count = tl.minimum(batch - begin, rows)
     high, low = turns(tl.load(t_ptr + 1) * 0.25)
-    row = tl.arange(0, WARPS)[:, None]
+    row = tl.arange(0, ROWS)[:, None]
     s = tl.program_id(0) * SLICES + tl.arange(0, SLICES)[None, :]
     at = x_ptr + (begin + row).to(tl.int64) * stride + column_offset(s, slices, view_stride, APART)
     fits = (s < columns) & (row >= 0)
-    cosines = zeros(N, WARPS, SLICES)
-    sines = zeros(N, WARPS, SLICES)
-    tile: tl.constexpr = 2 * PAIRS * WARPS
+    cosines = zeros(N, ROWS, SLICES)
+    sines = zeros(N, ROWS, SLICES)
+    tile: tl.constexpr = 2 * PAIRS * ROWS
     whole = count // tile
     if whole > 0:
-        xs = _tiles(at, stride, fits, WARPS, PAIRS, WHOLE)
+        xs = _tiles(at, stride, fits, ROWS, PAIRS, WHOLE)
         for _ in range(whole - 1):
             at += tile * stride
             # The next tiles are on their way while these are worked on.
-            next_xs = _tiles(at, stride, fits, WARPS, PAIRS, WHOLE)
+            next_xs = _tiles(at, stride, fits, ROWS, PAIRS, WHOLE)
             cosines, sines = _add_tiles(xs, high, low, cosines, sines, N, PAIRS, ASSEMBLY)
             xs = next_xs
         cosines, sines = _add_tiles(xs, high, low, cosines, sines, N, PAIRS, ASSEMBLY)
         at += tile * stride
     # What is left goes by two tiles at a time; rows that are not there add a cosine of one.
     left = count % tile
-    steps = tl.cdiv(left, 2 * WARPS)
+    steps = tl.cdiv(left, 2 * ROWS)
     for i in range(steps):
-        first = 2 * i * WARPS + row
+        first = 2 * i * ROWS + row
         a = tl.load(at, mask=(s < columns) & (first < left), other=0.0).to(tl.float32)
-        b = tl.load(at + WARPS * stride, mask=(s < columns) & (first + WARPS < left), other=0.0).to(
+        b = tl.load(at + ROWS * stride, mask=(s < columns) & (first + ROWS < left), other=0.0).to(
             tl.float32
         )
         cosines, sines = add_pair(a, b, high, low, cosines, sines, N, ASSEMBLY)
-        at += 2 * WARPS * stride
-    absent = (2 * WARPS * steps - left).to(tl.float32)
+        at += 2 * ROWS * stride
+    absent = (2 * ROWS * steps - left).to(tl.float32)
+    c = 2.0 * added_rows(cosines, N, WIDTH, ROWS, SLICES) - absent
+    v = 2.0 * added_rows(sines, N, WIDTH, ROWS, SLICES)
     s = tl.program_id(0) * SLICES + tl.arange(0, SLICES)[:, None]
-    four = tl.arange(0, 4)[None, :]
-    # Four at a time meet in shared memory: one by one would wait longer, all at once collide there.
-    for k in tl.static_range(0, N, 4):
-        mask = (s < columns) & (k + four < N)
-        tile = tl.reshape(four_of(cosines, k, N), [WARPS, SLICES, 4])
-        c = 2.0 * tl.sum(tile, axis=0) - absent
-        tile = tl.reshape(four_of(sines, k, N), [WARPS, SLICES, 4])
-        v = 2.0 * tl.sum(tile, axis=0)
-        if FINAL:
-            at_out = s.to(tl.int64) * (N + 1) + k + four
-            share = 1.0 / batch
-            tl.store(cos_ptr + at_out + 1, c * share, mask=mask)
-            tl.store(sin_ptr + at_out + 1, v * share, mask=mask)
-            if k == 0:
-                tl.store(cos_ptr + at_out, c * 0.0 + 1.0, mask=mask & (four == 0))
-                tl.store(sin_ptr + at_out, v * 0.0, mask=mask & (four == 0))
-        else:
-            at_out = (block.to(tl.int64) * (2 * N) + k + four) * columns + s
-            tl.store(cos_ptr + at_out, c, mask=mask)
-            tl.store(cos_ptr + at_out + tl.cast(columns, tl.int64) * N, v, mask=mask)
+    k = tl.arange(0, WIDTH)[None, :]
+    mask = (s < columns) & (k < N)
+    if FINAL:
+        at_out = s.to(tl.int64) * (N + 1) + k
+        share = 1.0 / batch
+        tl.store(cos_ptr + at_out + 1, c * share, mask=mask)
+        tl.store(sin_ptr + at_out + 1, v * share, mask=mask)
+        tl.store(cos_ptr + at_out, c * 0.0 + 1.0, mask=mask & (k == 0))
+        tl.store(sin_ptr + at_out, v * 0.0, mask=mask & (k == 0))
+    else:
+        at_out = (block.to(tl.int64) * (2 * N) + k) * columns + s
+        tl.store(cos_ptr + at_out, c, mask=mask)
+        tl.store(cos_ptr + at_out + tl.cast(columns, tl.int64) * N, v, mask=mask)
 
 
 @triton.jit(do_not_specialize=["batch", "rows"])
@@ -203,12 +199,14 @@ def _direct(
                 new_sines = new_sines + (v,)  # noqa: RUF005
         cosines = new_cosines
         sines = new_sines
-    out = tl.program_id(0) * SLICES + tl.arange(0, SLICES)
-    at_out = sums_ptr + block.to(tl.int64) * (2 * points) * columns + out
-    for k in tl.static_range(POINTS):
-        mask = (out < columns) & (tl.zeros_like(out) + first + k < points)
-        tl.store(at_out + (first + k) * columns, tl.sum(cosines[k], axis=0), mask=mask)
-        tl.store(at_out + (points + first + k) * columns, tl.sum(sines[k], axis=0), mask=mask)
+    c = added_rows(cosines, POINTS, POINTS, WARPS, SLICES)
+    v = added_rows(sines, POINTS, POINTS, WARPS, SLICES)
+    s = tl.program_id(0) * SLICES + tl.arange(0, SLICES)[:, None]
+    k = first + tl.arange(0, POINTS)[None, :]
+    mask = (s < columns) & (k < points)
+    at_out = sums_ptr + (block.to(tl.int64) * (2 * points) + k) * columns + s
+    tl.store(at_out, c, mask=mask)
+    tl.store(at_out + tl.cast(points, tl.int64) * columns, v, mask=mask)
 
 
 @triton.jit(do_not_specialize=["batch"])
@@ -256,11 +254,16 @@ class Launch(NamedTuple):
     rows: int
     blocks: int
 
+    @property
+    def tile_rows(self) -> int:
+        """Rows that a program works on at once: an element a thread."""
+        return self.warps * 32 // self.columns
+
 
 def launch_for(batch: int, columns: int) -> Launch:
     """Choose how the rows are shared out, the same on every GPU."""
     if batch <= MOST_IN_ONE_BLOCK:
-        return Launch(16, 8, 1, max(batch, 1), 1)
+        return Launch(8, 4, 1, max(batch, 1), 1)
     return block_launch(batch, columns)
 
 
@@ -350,7 +353,7 @@ def launch_even(
     _even[grid](
         x, t, cos, sin, cos if ticket is None else ticket, x.stride(1), x.stride(0), batch,
         launch.rows, slices, columns,
-        N=n, SLICES=launch.columns, WARPS=launch.warps,
+        N=n, WIDTH=triton.next_power_of_2(n), SLICES=launch.columns, ROWS=launch.tile_rows,
         PAIRS=launch.pairs, WHOLE=columns % launch.columns == 0, APART=views > 1, FINAL=final,
         TICKET=ticket is not None, ASSEMBLY=x.is_cuda, num_warps=launch.warps,
         enable_fp_fusion=True, **launch_options(pdl, grid[0] * grid[1]),
