@@ -18,14 +18,14 @@ from typing import IO, Any, NoReturn
 import torch
 
 from collector import device, plan
-from collector.bench import Bench, Channel
+from collector.bench import Bench, Channel, compiled_code
 from collector.timing import Clock
 from collector.worker import impossible, job_of
 from kernels.registry import load_op
 
 
 def build(bench: Bench, job: plan.Job) -> None:
-    """Compile what a job needs and call it once; a fault of it is ignored."""
+    """Compile what a job needs, call it once and read its code; a fault of it is ignored."""
     with suppress(Exception):
         op = load_op(job.op)
         implementation = op.implementation(job.implementation)
@@ -34,7 +34,9 @@ def build(bench: Bench, job: plan.Job) -> None:
             return
         if implementation.kind == "compiled":
             torch._dynamo.reset()
-        builder(bench.prepare(op, job.mode, job.workload, 1)[0])()
+        thunk = builder(bench.prepare(op, job.mode, job.workload, 1)[0])
+        thunk()
+        compiled_code(bench, implementation, thunk)
 
 
 def leave_choices_open() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from collector.device import ROOT
 from collector.record import KernelCode
+
+CACHE = ROOT / "build" / "sass"
 
 
 def launched_kernels(call: Callable[[], object], functions: Iterable[Any]) -> list[KernelCode]:
@@ -74,7 +80,24 @@ def reachable(function: Any, seen: dict[int, Any]) -> list[Any]:
 
 @cache
 def sass_hash(cubin: bytes, name: str) -> str | None:
-    """Hash the machine code with addresses and names normalised; None without a disassembler."""
+    """Hash the machine code with addresses and names normalised; None without a disassembler.
+
+    Kept on disk, since a long kernel takes seconds to disassemble.
+    """
+    import triton
+
+    how = Path(__file__).read_bytes(), triton.__version__.encode()
+    kept = CACHE / hashlib.sha256(b"\0".join([cubin, name.encode(), *how])).hexdigest()
+    with suppress(OSError):
+        return kept.read_text("utf-8")
+    found = disassembled_hash(cubin, name)
+    if found:
+        keep(kept, found)
+    return found
+
+
+def disassembled_hash(cubin: bytes, name: str) -> str | None:
+    """Disassemble and hash; None without a disassembler."""
     from triton.tools.disasm import get_sass
 
     try:
@@ -82,6 +105,15 @@ def sass_hash(cubin: bytes, name: str) -> str | None:
     except (OSError, RuntimeError, subprocess.CalledProcessError):
         return None
     return code_hash(normalised(sass, name))
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a file as a whole; where that is not possible, do without."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(text, "utf-8")
+        part.replace(path)
 
 
 def code_hash(code: str) -> str:
