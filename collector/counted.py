@@ -1,6 +1,6 @@
-"""The process under the profiler: check a case, empty the cache, and let one call be counted.
+"""The process under the profiler: check cases, empty the cache, let one call of each be counted.
 
-It gets its task as its argument and writes its answer, what it ran or why it did not, to the file
+It gets its task as its argument and writes its answers, what it ran or why it did not, to the file
 that the task names. Between start and stop of the profiler stand the call and one more kernel, the
 last: it reads memory until all that the call left in the cache has been written back.
 """
@@ -32,14 +32,19 @@ BLOCK, STEPS = 1024, 8
 
 
 def main() -> None:
-    """Do the task of the command line and write the answer."""
+    """Do the task of the command line and write an answer for each of its jobs."""
     task = json.loads(sys.argv[1])
+    answers = [answered(job_of(job), task["l2_bytes"]) for job in task["jobs"]]
+    Path(task["answer"]).write_text(json.dumps(answers), encoding="utf-8")
+
+
+def answered(job: plan.Job, l2_bytes: int) -> dict[str, Any]:
+    """Count one job and return its answer."""
     try:
-        answer = counted(task)
+        return counted(job, l2_bytes)
     except Exception as error:  # noqa: BLE001 - any fault of a kernel is an answer, not a crash
         status = "oom" if isinstance(error, torch.OutOfMemoryError) else "error"
-        answer = refusal(status, f"{type(error).__name__}: {first_line(error)}")
-    Path(task["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+        return refusal(status, f"{type(error).__name__}: {first_line(error)}")
 
 
 def refusal(status: str, reason: str) -> dict[str, Any]:
@@ -47,10 +52,9 @@ def refusal(status: str, reason: str) -> dict[str, Any]:
     return {"status": status, "reason": reason}
 
 
-def counted(task: dict[str, Any]) -> dict[str, Any]:
+def counted(job: plan.Job, l2_bytes: int) -> dict[str, Any]:
     """Check a case and let one call be counted; returns the answer."""
-    job = job_of(task["job"])
-    op, clock = load_op(job.op), Clock("cuda", task["l2_bytes"], device.Watcher(None))
+    op, clock = load_op(job.op), Clock("cuda", l2_bytes, device.Watcher(None))
     bench = Bench(Channel(io.StringIO(), 0.0), clock, clock.watch, "cuda", 0)  # type: ignore[arg-type]
     if refused := impossible(bench, op, job):
         return refusal(*refused)

@@ -38,6 +38,8 @@ Tell = Callable[[str], None]
 Outcome = Literal["complete", "interrupted", "error"]
 
 DRAIN = "_read_kernel"
+# Starting a process takes longer than most cases, and there is one for each pass.
+CASES_A_PROCESS = 16
 ALWAYS = (
     "--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function",
     "--target-processes", "application-only", "--profile-from-start", "off",
@@ -75,7 +77,7 @@ EXECUTION_METRICS = (
 )
 PASSES = ((TRAFFIC, TRAFFIC_METRICS), (EXECUTION, EXECUTION_METRICS))
 METHOD = {"profiler": "ncu", "options": ALWAYS, "traffic": TRAFFIC, "execution": EXECUTION,
-          "code": 1}  # fmt: skip
+          "code": 2}  # fmt: skip
 
 
 class NotCountedError(RuntimeError):
@@ -124,12 +126,10 @@ def counters(options: CollectOptions, tell: Tell) -> int:
 
 
 def count_all(session: Session, jobs: Sequence[Job]) -> Outcome:
-    """Count case by case; a fault of one costs that one alone, a missing permission all."""
+    """Count some cases at a time; a fault of one costs that one alone, a missing permission all."""
     try:
-        for number, job in enumerate(jobs, start=1):
-            name = f"{job.op} {job.implementation} {job.mode} {job.workload.key}"
-            session.tell(f"{number}/{len(jobs)} {name}")
-            count_case(session, job, name)
+        for first in range(0, len(jobs), CASES_A_PROCESS):
+            count_together(session, jobs[first : first + CASES_A_PROCESS])
     except KeyboardInterrupt:
         return "interrupted"
     except ForbiddenError as error:
@@ -139,27 +139,56 @@ def count_all(session: Session, jobs: Sequence[Job]) -> Outcome:
     return "complete"
 
 
-def count_case(session: Session, job: Job, name: str) -> None:
-    """Count one case and keep its line, or tell why there is none."""
+def name_of(job: Job) -> str:
+    """Return the name of a case, as messages tell it."""
+    return f"{job.op} {job.implementation} {job.mode} {job.workload.key}"
+
+
+def count_together(session: Session, jobs: Sequence[Job]) -> None:
+    """Count cases in one process and keep their lines; one by one where that process fails."""
+    session.tell(f"counting {', '.join(map(name_of, jobs))}")
     try:
-        record = counted(session, job)
+        results = counted(session, jobs)
     except NotCountedError as error:
-        session.counts[error.status] += 1
-        session.tell(f"{name}: {error}")
-        return
-    session.counts["passed"] += 1
-    session.keep(record)
+        if len(jobs) > 1:
+            for job in jobs:
+                count_together(session, [job])
+            return
+        results = [error]
+    for job, result in zip(jobs, results, strict=True):
+        if isinstance(result, Counters):
+            session.counts["passed"] += 1
+            session.keep(result)
+        else:
+            session.counts[result.status] += 1
+            session.tell(f"{name_of(job)}: {result}")
 
 
-def counted(session: Session, job: Job) -> Counters:
-    """Run a case under the profiler, once for its traffic and once for its instructions."""
+def counted(session: Session, jobs: Sequence[Job]) -> list[Counters | NotCountedError]:
+    """Run cases under the profiler, once for their traffic and once for their instructions."""
     at_s = round(time.monotonic() - session.began, 2)
     with tempfile.TemporaryDirectory(prefix="almanac-") as folder:
-        answer, launches = Path(folder) / "answer", []
-        for options, metrics in PASSES:
-            launches.append(passed(session, job, options, metrics, answer))
-        told = json.loads(answer.read_text(encoding="utf-8"))
-    kernels, written_back_bytes = merged(*launches)
+        log = Path(folder) / "log"
+        (answers, traffic), (others, execution) = (
+            passed(session, jobs, options, metrics, log) for options, metrics in PASSES
+        )
+    if [a["status"] for a in answers] != [a["status"] for a in others]:
+        raise NotCountedError("error", "of two calls only one went well")
+    ran = [a["status"] == "passed" for a in answers]
+    pairs = zip(by_case(traffic, sum(ran)), by_case(execution, sum(ran)), strict=True)
+    return [
+        counters_of(job, answer, at_s, *next(pairs)) if right
+        else NotCountedError(answer["status"], answer["reason"])
+        for job, answer, right in zip(jobs, answers, ran, strict=True)
+    ]  # fmt: skip
+
+
+def counters_of(
+    job: Job, answer: Mapping[str, Any], at_s: float,
+    traffic: Sequence[KernelRow], execution: Sequence[KernelRow],
+) -> Counters:  # fmt: skip
+    """Make the line of one case."""
+    kernels, written_back_bytes = merged(traffic, execution)
     return Counters(
         case=CaseWork(
             op=job.op,
@@ -167,44 +196,53 @@ def counted(session: Session, job: Job) -> Counters:
             mode=job.mode,
             workload=WorkloadKey(sizes=dict(job.workload.sizes), dtype=job.workload.dtype),
         ),
-        workload_hash=told["workload_hash"],
+        workload_hash=answer["workload_hash"],
         method_id=identity(METHOD),
         at_s=at_s,
-        cost=CostRecord.model_validate(told["cost"]),
-        correctness=Correctness.model_validate(told["correctness"]),
+        cost=CostRecord.model_validate(answer["cost"]),
+        correctness=Correctness.model_validate(answer["correctness"]),
         kernels=kernels,
         written_back_bytes=written_back_bytes,
     )
 
 
+def by_case(launches: Sequence[KernelRow], count: int) -> list[Sequence[KernelRow]]:
+    """Share the launches of a process out to that many cases, each of which ends with the drain."""
+    if count == 1:
+        return [launches]
+    ends = [index for index, one in enumerate(launches, start=1) if one.kernel == DRAIN]
+    if len(ends) != count or (ends and ends[-1] != len(launches)):
+        raise NotCountedError("error", f"{len(ends)} cases where {count} were called")
+    return [launches[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
 def passed(
-    session: Session, job: Job, options: Sequence[str], metrics: Sequence[Metric], answer: Path
-) -> list[KernelRow]:
-    """Return the launches of a call; NotCountedError when the case itself did not run."""
-    task = {"job": row(job), "l2_bytes": session.run.device.l2_bytes, "answer": str(answer)}
+    session: Session, jobs: Sequence[Job], options: Sequence[str], metrics: Sequence[Metric],
+    log: Path,
+) -> tuple[list[dict[str, Any]], list[KernelRow]]:  # fmt: skip
+    """Return what a process says of its cases, and its launches; NotCountedError when it failed."""
+    answer = log.with_name("answer")
+    l2_bytes = session.run.device.l2_bytes
+    task = {"jobs": [row(job) for job in jobs], "l2_bytes": l2_bytes, "answer": str(answer)}
     command = [sys.executable, "-m", "collector.counted", json.dumps(task)]
     # Another language would print 1,234.5 as 1.234,5.
     env = environment(interpret=False) | {"LC_ALL": "C"}
     answer.unlink(missing_ok=True)
     try:
-        launches = ncu.count(
-            session.ncu, (*ALWAYS, *options), metrics, command, env, answer.with_name("log")
-        )
+        launches = ncu.count(session.ncu, (*ALWAYS, *options), metrics, command, env, log)
     except ForbiddenError:
         raise
     except NcuError as error:
-        refuse(answer)
+        told = answers_of(answer)
+        if told and all(one["status"] != "passed" for one in told):
+            return told, []
         raise NotCountedError("error", str(error)) from error
-    refuse(answer)
-    return launches
+    return answers_of(answer), launches
 
 
-def refuse(answer: Path) -> None:
-    """Raise NotCountedError when the case says that it did not run."""
-    if answer.exists():
-        told = json.loads(answer.read_text(encoding="utf-8"))
-        if told["status"] != "passed":
-            raise NotCountedError(told["status"], told["reason"])
+def answers_of(path: Path) -> list[dict[str, Any]]:
+    """Read the answers of a process; none where it did not come that far."""
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
 
 
 def merged(

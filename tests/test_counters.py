@@ -59,7 +59,8 @@ if refused:
     log.write_text("".join(f"==ERROR== Failed to find metric {{name}}\\n" for name in refused))
     raise SystemExit(1)
 if plan["answer"]:
-    Path(task["answer"]).write_text(json.dumps(plan["answer"]))
+    answers = plan["answer"] if isinstance(plan["answer"], list) else [plan["answer"]]
+    Path(task["answer"]).write_text(json.dumps(answers * (len(task["jobs"]) // len(answers))))
 if plan["log"] is not None:
     log.write_text(plan["log"])
     raise SystemExit(1)
@@ -177,6 +178,41 @@ def test_a_metric_that_the_gpu_lacks_is_left_out_and_the_rest_is_kept(
     assert line.kernels[0].special_instructions is None and line.kernels[0].instructions == 7
 
 
+def test_cases_share_a_process_and_are_told_apart_by_the_kernel_that_drains_the_cache(
+    machine: Machine, tmp_path: Path
+) -> None:
+    kernels = ["_a", "_read_kernel", "_b", "_c", "_read_kernel"]
+    folder = machine(kernels=[kernels] * 2)
+    code, told = count(tmp_path / "data", implementations=("triton", "torch"))
+    assert code == 0, told
+    assert len(list(folder.glob("call-*"))) == 2
+    _, *lines, _ = records(tmp_path / "data")
+    assert [[k.name for k in line.kernels] for line in lines] == [["_a"], ["_b", "_c"]]  # type: ignore[union-attr]
+    assert len({line.case.implementation for line in lines}) == 2  # type: ignore[union-attr]
+
+
+def test_a_case_that_is_wrong_leaves_those_beside_it_right(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine(answer=[{"status": "incorrect", "reason": "3 wrong"}, PASSED])
+    code, told = count(tmp_path / "data", implementations=("triton", "torch"))
+    assert code == 4 and any("3 wrong" in line for line in told)
+    _, line, end = records(tmp_path / "data")
+    assert isinstance(line, r.Counters) and line.kernels[0].name == "_rms_norm"
+    assert isinstance(end, r.End) and end.counts == {"incorrect": 1, "passed": 1}
+
+
+def test_a_process_that_fails_is_started_once_more_for_each_of_its_cases(
+    machine: Machine, tmp_path: Path
+) -> None:
+    folder = machine(kernels=[["_a", "_b", "_read_kernel"]] * 2)
+    code, told = count(tmp_path / "data", implementations=("triton", "torch"))
+    assert code == 0, told
+    tasks = [json.loads(json.loads(p.read_text())[-1]) for p in sorted(folder.glob("call-*"))]
+    assert [len(task["jobs"]) for task in tasks] == [2, 2, 1, 1, 1, 1]
+    assert len(records(tmp_path / "data")) == 4
+
+
 FORBIDDEN = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU"
 
 
@@ -277,12 +313,13 @@ def child(tmp_path: Path) -> dict[str, Any]:
     sizes = {"rows": 128, "hidden": 1024}
     job = {"op": "rms_norm", "implementation": "triton", "mode": "forward", "sizes": sizes,
            "dtype": "float16", "series": [["graph", "cold"]], "check": False}  # fmt: skip
-    task = {"job": job, "l2_bytes": 60_000_000, "answer": str(tmp_path / "answer")}
+    task = {"jobs": [job], "l2_bytes": 60_000_000, "answer": str(tmp_path / "answer")}
     command = [sys.executable, "-m", "collector.counted", json.dumps(task)]
     env = environment(interpret=False)
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads((tmp_path / "answer").read_text(encoding="utf-8"))
+    answer: dict[str, Any]
+    (answer,) = json.loads((tmp_path / "answer").read_text(encoding="utf-8"))
     return answer
 
 
