@@ -275,10 +275,16 @@ def _t_quantile(degrees: float, share: float) -> float:
 
 
 def _benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    # scipy.stats takes a second to import, which most readers of a history never need.
-    from scipy.stats import false_discovery_control
-
-    return [float(q) for q in false_discovery_control(p_values)] if p_values else []
+    """Return the least false discovery rate at which each is a discovery."""
+    # scipy.stats has this as well, and takes a second to import.
+    count, least = len(p_values), 1.0
+    q_values = [1.0] * count
+    order = sorted(range(count), key=p_values.__getitem__)
+    for rank in range(count, 0, -1):
+        place = order[rank - 1]
+        least = min(least, p_values[place] * (count / rank))
+        q_values[place] = least
+    return q_values
 
 
 def _verdict(comparison: Comparison, q_value: float | None) -> Verdict:

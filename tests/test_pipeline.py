@@ -215,6 +215,13 @@ def works(book, op, special=0):
     return {path.name: {work.at: work for work in path.works} for path in paths}
 
 
+def theory_chart(book, special):
+    scene = book.scene(curves_of(book))
+    return theory.theory_chart(
+        theory.theory_paths(scene, special), scene.curves.axis, B200, special
+    )
+
+
 def test_operations_and_bytes_of_the_records_are_those_of_the_first_article(book):
     epilogue = works(book, PIPELINE)["sigreg_epilogue"]["batch 32"]
     trig = works(book, "sigreg_trig")["minimal bytes"]["batch 32"]
@@ -244,7 +251,7 @@ def test_other_batches_and_dimensions_are_points_of_their_own(tmp_path):
     b, d, s, p = 8192, 1024, 1024, 17
     assert work.operations == s * (d * (2 * b + 3) + p * (3 * b + 8) + 3) + 1
     assert len(found) == 8  # a dimension at two batches, two more, two slices, two points
-    chart = theory.theory_chart(book.scene(curves_of(book)), B200, 0)
+    chart = theory_chart(book, 0)
     (line,) = (one for one in chart.series if one.key == "traffic of torch, other sizes")
     assert len(line.segments()) == len(line.x) == 8
 
@@ -258,7 +265,7 @@ def test_special_functions_count_as_nothing_or_as_twenty_operations(book):
 
 
 def test_points_lie_on_the_lower_of_memory_and_pipe(book):
-    chart = theory.theory_chart(book.scene(curves_of(book)), B200, 0)
+    chart = theory_chart(book, 0)
     for line in chart.series:
         peak = 80 if line.key in ("sigreg_projection", "sigreg_trig", "sigreg_epilogue") else 2250
         for x, y in zip(line.x, line.y, strict=True):
@@ -273,7 +280,7 @@ def test_theoretical_roofline_takes_nothing_from_a_measurement(tmp_path):
         folder = tmp_path / str(place)
         sigreg_records.build(folder, card=card, time=lambda op, name, sizes, k=place: 1e4 * (k + 1))
         book = made_book(folder)
-        charts.append(theory.theory_chart(book.scene(curves_of(book)), B200, 20))
+        charts.append(theory_chart(book, 20))
     assert charts[0] == charts[1]
     assert charts[0].caption.startswith("Datasheet, not measured: B200, 8.00 TB/s")
 

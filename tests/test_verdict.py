@@ -1,5 +1,6 @@
 import math
 import random
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import pytest
@@ -217,6 +218,14 @@ def test_correction_holds_back_a_single_lucky_series():
     assert min(one.p_value for one in null) < 0.05
     assert all(one.q_value >= one.comparison.p_value for one in judge(null))
     assert not any(one.verdict in ("regressed", "improved") for one in judge(null))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
+def test_corrected_p_values_are_those_of_scipy(p_values):
+    known = compare([100e3, 101e3], [100e3, 102e3])
+    judged = judge([replace(known, p_value=p_value) for p_value in p_values])
+    expected = stats.false_discovery_control(p_values)
+    assert [one.q_value for one in judged] == pytest.approx(list(expected), rel=1e-12)
 
 
 def test_noise_is_pooled_over_commits_and_ignores_their_levels():

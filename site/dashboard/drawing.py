@@ -19,6 +19,7 @@ from dashboard.plotly_json import plotly
 from dashboard.svg import svg
 
 INLINE_BYTES = 30_000
+AS_IT_IS = frozenset({str, int, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,9 @@ def _short(value: Any) -> Any:
         short = float(f"{value:.6g}")
         return int(short) if short.is_integer() else short
     if kind is list or kind is tuple:
-        return [_short(item) for item in value]
+        return [item if type(item) in AS_IT_IS else _short(item) for item in value]
     if kind is dict:
-        return {key: _short(item) for key, item in value.items()}
+        return {
+            key: item if type(item) in AS_IT_IS else _short(item) for key, item in value.items()
+        }
     return value

@@ -21,6 +21,7 @@ def environment(templates: Path) -> Environment:
         loader=FileSystemLoader(templates),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )

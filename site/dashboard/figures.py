@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from collector.history.model import Ceilings, History, Point
 from collector.history.roof import Roof, pipe_flops_per_s, roof_in
@@ -78,6 +78,7 @@ class Scene:
     history: History
     curves: Curves
     styles: Mapping[str, Style]
+    roofs: dict[tuple[str, int], Roof | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def axis(self) -> Axis:
@@ -90,9 +91,11 @@ class Scene:
         return self.history.ceilings.get(self.curves.run.run_id)
 
     def roof(self, name: str, size: int) -> Roof | None:
-        """Return what limits one point."""
-        key, point = self.curves.keys[name][size], self.curves.points[name][size]
-        return roof_in(self.history, key, point)
+        """Return what limits one point, worked out once for all charts."""
+        if (name, size) not in self.roofs:
+            key, point = self.curves.keys[name][size], self.curves.points[name][size]
+            self.roofs[name, size] = roof_in(self.history, key, point)
+        return self.roofs[name, size]
 
     def note(self, name: str, size: int, value: str) -> str:
         """Return the hover text of a point: size, value, limit, commit."""

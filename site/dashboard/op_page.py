@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from markupsafe import Markup
@@ -23,6 +24,7 @@ from dashboard.stack import fills, stack_svg
 from dashboard.sweeps import Sweep, query, sweep_chart, sweeps_beside
 from dashboard.theory import (
     SPECIAL_AS,
+    TheoryPath,
     counts_special,
     theory_chart,
     theory_paths,
@@ -33,6 +35,7 @@ from dashboard.views import FIELDS, Curves, View
 
 File = tuple[str, bytes]
 Shard = tuple[str, str, bytes]  # name, path, content
+Theory = Mapping[int, tuple[TheoryPath, ...]]  # by the operations that a special function counts as
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Shown:
     charts: dict[str, Drawn]
     slots: dict[str, str]
     sweeps: list[Sweep]
+    theory: Theory
 
 
 def op_path(name: str) -> str:
@@ -71,7 +75,7 @@ def op_files(book: Book, op: OpInfo) -> Iterator[File]:
         shown = show(book, path, curves, theory)
         first = first or shown
         made = [shard(name, content) for name, content in _contents(book, shown)]
-        made += [_theory_shard(book, shown.scene, theories)] if theory else []
+        made += [_theory_shard(book, shown, theories)] if theory else []
         index[view.key] = [full for full, _, _ in made]
         yield from ((where, script) for _, where, script in made)
     if first is not None:
@@ -94,10 +98,11 @@ def show(book: Book, path: str, curves: Curves, theory: bool = False) -> Shown:
     drawn.append(_roofline(book, scene, _best_and_baseline(curves)))
     times = timeline(scene)
     drawn.append(draw(history_chart(times, default_size(times)), book.environment))
-    drawn += [_theory(book, scene, CARDS[0], SPECIAL_AS[0])] if theory else []
+    paths = {special: tuple(theory_paths(scene, special)) for special in SPECIAL_AS}
+    drawn += [_theory(book, paths, curves.axis, CARDS[0], SPECIAL_AS[0])] if theory else []
     sweeps = _sweeps(book, curves)
     charts = {one.chart.key: one for one in [*drawn, *(sweep.drawn for sweep in sweeps)]}
-    return Shown(scene, charts, _slots(book, path, scene, sweeps), sweeps)
+    return Shown(scene, charts, _slots(book, path, scene, sweeps, paths), sweeps, paths)
 
 
 def _sweeps(book: Book, curves: Curves) -> list[Sweep]:
@@ -110,7 +115,9 @@ def _sweeps(book: Book, curves: Curves) -> list[Sweep]:
     return made
 
 
-def _slots(book: Book, path: str, scene: Scene, sweeps: list[Sweep]) -> dict[str, str]:
+def _slots(
+    book: Book, path: str, scene: Scene, sweeps: list[Sweep], theory: Theory
+) -> dict[str, str]:
     """Return the pieces of HTML that change with the view."""
     axis, found = scene.curves.axis, rows(scene)
     table = {
@@ -129,7 +136,7 @@ def _slots(book: Book, path: str, scene: Scene, sweeps: list[Sweep]) -> dict[str
         "columns": _part(book, "part_columns.j2", path, **table),
         "table": _part(book, "part_rows.j2", path, **table),
         "regions": _regions(book, path, scene),
-        "theory": _part(book, "part_paths.j2", path, paths=theory_paths(scene, SPECIAL_AS[0])),
+        "theory": _part(book, "part_paths.j2", path, paths=theory[SPECIAL_AS[0]]),
     }
 
 
@@ -160,24 +167,27 @@ def _pipelines(book: Book, op: OpInfo) -> list[tuple[str, str]]:
     return [(one.title, op_path(one.name)) for one in pipelines_of(book.history, op.name)]
 
 
-def _theory(book: Book, scene: Scene, card: Card, special: int) -> Drawn:
-    chart = theory_chart(scene, card, special)
-    return draw(chart, book.environment, theory_table(scene, card, special))
+def _theory(book: Book, theory: Theory, axis: str, card: Card, special: int) -> Drawn:
+    chart = theory_chart(theory[special], axis, card, special)
+    return draw(chart, book.environment, theory_table(theory[special], card))
 
 
-def _theory_shard(book: Book, scene: Scene, known: dict[object, Shard]) -> Shard:
+def _theory_shard(book: Book, shown: Shown, known: dict[object, Shard]) -> Shard:
     """Return what datasheets allow: of every card, by both ways to count special functions.
 
     It is made once for all views that count the same work along the same axis.
     """
-    key = scene.curves.axis, *(tuple(theory_paths(scene, count)) for count in SPECIAL_AS)
+    curves, theory = shown.scene.curves, shown.theory
+    key = curves.axis, *theory.values()
     if key not in known:
         charts = {
-            f"theory:{card.slug}:{special}": _entry(book, _theory(book, scene, card, special))
+            f"theory:{card.slug}:{special}": _entry(
+                book, _theory(book, theory, curves.axis, card, special)
+            )
             for card in CARDS
             for special in SPECIAL_AS
         }
-        known[key] = shard(f"{words.slug(scene.curves.op.name)}-theory", {"charts": charts})
+        known[key] = shard(f"{words.slug(curves.op.name)}-theory", {"charts": charts})
     return known[key]
 
 
@@ -219,15 +229,24 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
         if name != curves.op.baseline and curves.passed(name):
             chart = speed_up_chart(scene, name, focus(curves, name))
             made[f"speedup:{name}"] = _entry(book, draw(chart, book.environment))
-    times = timeline(scene)
-    for size in (None, *sizes_of(times)):
-        for relative in (True, False):
-            chart = history_chart(times, size or default_size(times), relative)
-            at = _size_key(curves, size) if size else ""
-            key = f"history:{at}:{'change' if relative else 'time'}"
-            made[key] = _entry(book, draw(chart, book.environment))
+    made |= dict(_histories(book, scene))
     made["roofline:all"] = _entry(book, _roofline(book, scene, curves.names))
     return {"charts": made}
+
+
+def _histories(book: Book, scene: Scene) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the history at each size, and once more where no size is chosen."""
+    times = timeline(scene)
+    default = default_size(times)
+
+    @cache
+    def entry(size: int, relative: bool) -> dict[str, Any]:
+        return _entry(book, draw(history_chart(times, size, relative), book.environment))
+
+    for size in (None, *sizes_of(times)):
+        at = _size_key(scene.curves, size) if size else ""
+        yield f"history:{at}:change", entry(size or default, True)
+        yield f"history:{at}:time", entry(size or default, False)
 
 
 def _entry(book: Book, drawn: Drawn) -> dict[str, Any]:

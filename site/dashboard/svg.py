@@ -103,6 +103,8 @@ def svg(chart: Chart, environment: Environment) -> Markup:
             chart=chart,
             frame=frame,
             size=(WIDTH, HEIGHT, LEFT, RIGHT, TOP),
+            across=[(frame.at_x(value), label) for value, label in chart.x.ticks],
+            up=[(frame.at_y(value), label) for value, label in chart.y.ticks],
             drawings=[_drawing(series, frame) for series in chart.series],
             lines=list(_lines(chart.lines, frame)),
             strips=[_box(strip, frame) for strip in chart.strips],

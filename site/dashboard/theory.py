@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from collector.history.datasheets import Card
@@ -14,12 +14,13 @@ from dashboard import format as words
 from dashboard.charts import Chart, Series, Table, extent, log_axis
 from dashboard.figures import Scene
 from dashboard.palette import COLOURS, SYMBOLS, Style
-from dashboard.pipeline import cases_of, find_case
+from dashboard.pipeline import Cases, cases_of, find_case
 from dashboard.roofline import cut, limit_lines, x_axis
 from dashboard.views import view_of
 
 SPECIAL_AS = (0, 20)  # operations that a special function may be counted as
 WHOLE = Style("currentColor", "circle", "solid")
+Elsewhere = Sequence[tuple[str, str, CostRecord]]  # implementation, sizes, cost
 CAPTION = (
     "Datasheet, not measured: {card}, {memory}; {source}. Each point is the most that these peaks "
     "allow the op's cost model, along {axis}, hollow at other sizes; a special function counts as "
@@ -71,28 +72,35 @@ def theory_paths(scene: Scene, special: int) -> list[TheoryPath]:
 
     Of the op there are also the other sizes that were measured, as points alone.
     """
-    made = _whole_paths(scene, "minimal bytes", WHOLE, None, special)
+    others = _elsewhere(scene)
+    made = _whole_paths(scene, others, None, special)
     for name in scene.curves.names:
-        made += _whole_paths(scene, f"traffic of {name}", scene.styles[name], name, special)
-    for place, region in enumerate(scene.curves.op.regions):
-        costs = _distinct(_region_costs(scene, region))
-        made.append(TheoryPath(region, _region_style(place), _works(costs, special)))
+        made += _whole_paths(scene, others, name, special)
+    made += _region_paths(scene, special) if scene.curves.op.regions else []
     return [path for path in made if path.works]
 
 
 def _whole_paths(
-    scene: Scene, title: str, style: Style, traffic_of: str | None, special: int
+    scene: Scene, others: Elsewhere, traffic_of: str | None, special: int
 ) -> list[TheoryPath]:
     """Return the op along the axis and at other sizes, by minimal bytes or by modelled traffic."""
+    title, style, traffic = "minimal bytes", WHOLE, traffic_of is not None
+    if traffic_of is not None:
+        title, style = f"traffic of {traffic_of}", scene.styles[traffic_of]
     names = [traffic_of] if traffic_of else None
     along = {_at(scene, size): cost for size, cost in _costs(scene, names).items()}
-    others = _elsewhere(scene, traffic_of)
+    apart = {at: cost for name, at, cost in others if traffic_of in (None, name)}
     return [
-        TheoryPath(title, style, _works(along, special, bool(traffic_of))),
-        TheoryPath(
-            f"{title}, other sizes", style, _works(others, special, bool(traffic_of)), joined=False
-        ),
+        TheoryPath(title, style, _works(along, special, traffic)),
+        TheoryPath(f"{title}, other sizes", style, _works(apart, special, traffic), joined=False),
     ]
+
+
+def _region_paths(scene: Scene, special: int) -> Iterator[TheoryPath]:
+    cases = cases_of(scene.history, scene.curves)
+    for place, region in enumerate(scene.curves.op.regions):
+        costs = _distinct(_region_costs(scene, cases, region))
+        yield TheoryPath(region, _region_style(place), _works(costs, special))
 
 
 def _costs(scene: Scene, names: Iterable[str] | None = None) -> dict[int, CostRecord]:
@@ -102,16 +110,16 @@ def _costs(scene: Scene, names: Iterable[str] | None = None) -> dict[int, CostRe
     return dict(sorted(found.items()))
 
 
-def _elsewhere(scene: Scene, name: str | None) -> dict[str, CostRecord]:
+def _elsewhere(scene: Scene) -> Elsewhere:
     """Return the cost at all sizes of the same type and mode that the view does not show."""
-    curves, view = scene.curves, scene.curves.view
-    found: dict[str, CostRecord] = {}
+    op, view = scene.curves.op.name, scene.curves.view
+    found = []
     for key, points in scene.history.series.items():
-        same = (key.op, key.dtype, key.mode) == (curves.op.name, view.dtype, view.mode)
-        if same and name in (None, key.implementation):
-            elsewhere = view_of(key, view.axis).fixed != view.fixed
-            if elsewhere and (cost := points[-1].cost):
-                found[", ".join(f"{n} {words.binary(size)}" for n, size in key.sizes)] = cost
+        same = key.op == op and (key.dtype, key.mode) == (view.dtype, view.mode)
+        elsewhere = same and view_of(key, view.axis).fixed != view.fixed
+        if elsewhere and (cost := points[-1].cost):
+            sizes = ", ".join(f"{name} {words.binary(size)}" for name, size in key.sizes)
+            found.append((key.implementation, sizes, cost))
     return found
 
 
@@ -131,9 +139,9 @@ def _works(
     return tuple(made)
 
 
-def _region_costs(scene: Scene, region: str) -> dict[str, CostRecord]:
+def _region_costs(scene: Scene, cases: Cases, region: str) -> dict[str, CostRecord]:
     """Return the cost of a region at each size of the pipeline where a run measured it."""
-    curves, cases = scene.curves, cases_of(scene.history, scene.curves)
+    curves = scene.curves
     found: dict[str, CostRecord] = {}
     for size in curves.axis_sizes:
         for name in cases.names.get(region, ()):
@@ -158,9 +166,9 @@ def _region_style(place: int) -> Style:
     return Style(COLOURS[place % colours], SYMBOLS[(place + 1) % len(SYMBOLS)], "dot")
 
 
-def theory_chart(scene: Scene, card: Card, special: int) -> Chart:
+def theory_chart(paths: Sequence[TheoryPath], axis: str, card: Card, special: int) -> Chart:
     """Draw the paths below the peaks of one card; nothing in it comes from a measurement."""
-    paths, roofs = theory_paths(scene, special), card.roofs
+    roofs = card.roofs
     series = tuple(_series(path, roofs) for path in paths)
     intensities = [x for line in series for x in line.x]
     pipes = {work.pipe for path in paths for work in path.works}
@@ -176,7 +184,7 @@ def theory_chart(scene: Scene, card: Card, special: int) -> Chart:
             card=card.name,
             memory=words.rate(roofs.memory_bytes_per_s, "B/s"),
             source=card.source,
-            axis=scene.curves.axis,
+            axis=axis,
             special=special,
         ),
         x=x,
@@ -206,11 +214,11 @@ def _places(works: Iterable[Work], roofs: Ceilings) -> Iterator[tuple[Work, floa
             yield work, work.operations / least_s
 
 
-def theory_table(scene: Scene, card: Card, special: int) -> Table:
+def theory_table(paths: Sequence[TheoryPath], card: Card) -> Table:
     """List what is counted, and the least time by the card's peaks."""
     rows = [
         (f"{path.name}, {work.at}", _cells(work, card.roofs))
-        for path in theory_paths(scene, special)
+        for path in paths
         for work in path.works
     ]
     heads = ("operations", "bytes", "FLOP per byte", "pipe", "TFLOP/s at most", "least time")
