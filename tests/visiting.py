@@ -144,6 +144,6 @@ def page_kinds(site):
     """Return one page of each kind, the op's first."""
     commit = sorted((site / "commits").glob("*/index.html"))[-1].parent.name
     kinds = ["kernels/sinkhorn/", "", "kernels/", "roofline/", "regressions/", "commits/"]
-    kinds += ["compiler/"]
+    kinds += ["compare/", "compiler/"]
     kinds += [f"commits/{commit}/", "devices/", "devices/nvidia-h200/", "health/", "data/"]
     return [*kinds, "methodology/"]

@@ -16,6 +16,7 @@ from dashboard import pages
 from dashboard.book import Book, make_book
 from dashboard.changes import change_pages, paged_commits
 from dashboard.code_history import CodeHistory, code_history, read_code
+from dashboard.compare_page import compare_page
 from dashboard.compiler import compiler
 from dashboard.environment import environment
 from dashboard.facts import data, device_pages, health
@@ -36,6 +37,7 @@ IN_NAV = frozenset(
         "kernels/index.md",
         "roofline.md",
         "regressions.md",
+        "compare.md",
         "commits/index.md",
         "compiler.md",
         "devices/index.md",
@@ -82,6 +84,7 @@ def _files(book: Book) -> Iterator[File]:
     yield from pages.home(book, tables)
     yield from pages.kernels(book)
     yield from pages.roofline(book)
+    yield from compare_page(book, tables)
     yield from change_pages(book, tables)
     yield from compiler(book, frozenset(one.sha for one in paged_commits(book, tables)))
     yield from device_pages(book)

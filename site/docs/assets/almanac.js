@@ -355,6 +355,7 @@
     }
   }
 
+  window.almanacData = { loadShard };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", main);
   else main();
 })();
