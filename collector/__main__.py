@@ -24,6 +24,7 @@ from collector.static_code import CompileError
 from kernels.spec import OpError
 
 EMPTY = "no runs yet: `make collect` makes one"
+THERE = "was there already"
 CALIBRATION_REPLICATES = 10
 
 app = typer.Typer(
@@ -256,15 +257,23 @@ for command in (
 
 @app.command()
 def add(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run files (.jsonl).")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Record files (.jsonl).")],
     output: choices.Data = Path("data"),
 ) -> None:
-    """Bring in run files that another host made: all of them, or none when one is not sound."""
-    for added in store.add(files, output):
+    """Bring in files that another host made: all of them, or none when one is not sound.
+
+    With a record of what a compiler made comes the machine code that lies in the folder beside it.
+    """
+    compiled = code_files.planned((path for path in files if code_files.is_code(path)), output)
+    for added in store.add((path for path in files if not code_files.is_code(path)), output):
         for note in added.notes:
             tell(note)
-        what = f"{added.records} records" if added.records else "was there already"
+        what = f"{added.records} records" if added.records else THERE
         typer.echo(f"{added.path}: {what}")
+    code_files.add(compiled)
+    for one in compiled:
+        what = f"{one.kernels} kernels, {len(one.new)} files written" if one.new else THERE
+        typer.echo(f"{one.path}: {what}")
 
 
 @app.command()

@@ -48,9 +48,9 @@ def codegen(options: CodeOptions, console: Console, errors: Console) -> int:
         console.print(summary(made.file))
         tell_failures(made.file, errors)
         path = options.record or code_files.save(made.file, options.output)
-        console.print(
-            f"{path}: {len(made.file.lines)} kernels compiled", markup=False, soft_wrap=True
-        )
+        new = code_files.save_texts(made.file, made.texts, options.output)
+        told = f"{path}: {len(made.file.lines)} kernels compiled, {new} new texts of machine code"
+        console.print(told, markup=False, soft_wrap=True)
         return FINE
     return compare(options, made.file, console, errors)
 

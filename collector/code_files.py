@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from collector.code_reading import CodeFile as CodeFile
-from collector.code_reading import read_lines
+from collector.code_reading import packed, read_lines, text_path, unpacked
 from collector.code_record import Codegen, Toolchain
 from collector.device import git
 from collector.reading import Problem
@@ -31,6 +32,83 @@ def save(file: CodeFile, data: Path) -> Path:
         file = merged(read(path), file)
     write_atomically(path, content(file))
     return path
+
+
+def save_texts(file: CodeFile, texts: Mapping[str, str], data: Path) -> int:
+    """Write the machine code that is not there yet, each once; return how many texts are new.
+
+    That of changed sources, which no commit names, is not kept: nothing is ever compared with it.
+    """
+    source = file.toolchain.source
+    if source.dirty or not source.commit:
+        return 0
+    new = {text_path(data, name): code for name, code in texts.items()}
+    missing = {path: code for path, code in new.items() if not path.exists()}
+    for path, code in missing.items():
+        write_atomically(path, packed(code))
+    return len(missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A record of another host made ready: where it goes, and all that is not there yet."""
+
+    path: Path
+    kernels: int
+    new: dict[Path, bytes]
+
+
+def planned(sources: Iterable[Path], data: Path) -> list[Added]:
+    """Decide what bringing in these records writes; StoreError when one cannot be brought in."""
+    plans: dict[Path, Added] = {}
+    for source in sources:
+        one = plan_of(source, data)
+        if plans.setdefault(one.path, one) is not one:
+            raise StoreError(f"{source}: another of these is of the same commit: add it alone")
+    return list(plans.values())
+
+
+def plan_of(source: Path, data: Path) -> Added:
+    """Join a record with what is known of its commit, and take the texts that lie beside it."""
+    file = read(source)
+    path = data / "codegen" / file_name(file.toolchain)
+    whole = joined(source, file, path) if path.exists() else file
+    new = {path: content(whole)} | beside(source, file, data)
+    return Added(path, len(file.lines), {to: made for to, made in new.items() if changes(to, made)})
+
+
+def joined(source: Path, file: CodeFile, path: Path) -> CodeFile:
+    """Return both records in one; StoreError when they contradict one another."""
+    there = read(path)
+    both = merged(there, file)
+    if content(both) != content(merged(file, there)):
+        raise StoreError(f"{source}: differs from {path}, the same commit: keep one of the two")
+    return both
+
+
+def beside(source: Path, file: CodeFile, data: Path) -> dict[Path, bytes]:
+    """Return the texts of a record that lie in the folder beside it; StoreError for a bad one."""
+    found = {}
+    for name in {line.code.sass_hash for line in file.lines if line.code}:
+        path = source.parent / "sass" / f"{name}.z"
+        if path.exists():
+            text = unpacked(str(path), made := content_of(path))
+            if isinstance(text, Problem):
+                raise StoreError(str(text))
+            found[text_path(data, name)] = made
+    return found
+
+
+def changes(path: Path, made: bytes) -> bool:
+    """Tell whether a file has to be written; a text that is there stays as it is."""
+    return not path.exists() or (path.suffix == ".jsonl" and path.read_bytes() != made)
+
+
+def add(plans: Iterable[Added]) -> None:
+    """Write what was planned, texts before the record that names them."""
+    for one in plans:
+        for path, made in reversed(one.new.items()):
+            write_atomically(path, made)
 
 
 def merged(old: CodeFile, new: CodeFile) -> CodeFile:
@@ -83,12 +161,23 @@ def files(data: Path) -> list[Path]:
     return sorted((data / "codegen").glob("*.jsonl"))
 
 
-def validate(paths: Iterable[Path]) -> tuple[int, list[Problem]]:
-    """Check codegen files, and all of data folders: the number of sound lines, and the problems."""
+def text_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files of machine code that are named, and all of data folders."""
+    found = (text_path(path, "*") for path in paths if path.is_dir())
+    inside = [file for form in found for file in sorted(form.parent.glob(form.name))]
+    return inside + [path for path in paths if path.suffix == ".z"]
+
+
+def validate(paths: Sequence[Path]) -> tuple[int, list[Problem]]:
+    """Check codegen files, and all of data folders: how much is sound, and the problems."""
     chosen = [file for path in paths for file in (files(path) if path.is_dir() else [path])]
-    rows = [
-        row for path in chosen if is_code(path) for row in read_lines(str(path), content_of(path))
+    rows: list[Toolchain | Codegen | Problem | str] = [
+        row
+        for path in chosen
+        if is_code(path) and path.suffix != ".z"
+        for row in read_lines(str(path), content_of(path))
     ]
+    rows += [unpacked(str(path), content_of(path)) for path in text_files(paths)]
     problems = [row for row in rows if isinstance(row, Problem)]
     return len(rows) - len(problems), problems
 
@@ -97,6 +186,8 @@ def is_code(path: Path) -> bool:
     """Tell whether a file belongs here and not to the runs: by its folder, or by its first line."""
     if path.is_dir():
         return False
+    if path.suffix == ".z":
+        return True
     return path.parent.name == "codegen" or content_of(path).startswith(b'{"kind":"toolchain"')
 
 

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from collector.code_reading import code_hash
 from collector.device import ROOT
 from collector.record import KernelCode
 
@@ -114,11 +115,6 @@ def keep(path: Path, text: str) -> None:
         part = path.with_suffix(f".{os.getpid()}")
         part.write_text(text, "utf-8")
         part.replace(path)
-
-
-def code_hash(code: str) -> str:
-    """Hash normalised machine code."""
-    return hashlib.sha256(code.encode()).hexdigest()[:12]
 
 
 def normalised(sass: str, name: str) -> str:

@@ -29,6 +29,7 @@ Everything that the website shows comes from the files in this folder.
 | --- | --- |
 | `runs/<device>/<start>-<commit>-<run>.jsonl` | one run of the collector: one JSON object a line |
 | `codegen/<commit>-<compiler>.jsonl` | what a compiler made of a commit's kernels |
+| `codegen/sass/<hash>.z` | normalised machine code, compressed with zlib, named by its hash |
 | `counters/<device>/<start>-<commit>-<run>.jsonl` | what the hardware counted in single calls |
 | `schema/record.v{SCHEMA_VERSION}.schema.json` | the JSON schema of a line |
 | `acknowledged.yml` | changes of speed that people looked at and accepted |
@@ -40,6 +41,8 @@ checks them, `python -m collector add FILE...` brings in those that another host
 
 A file under `codegen/` begins with its `toolchain` line; `codegen` lines follow. No GPU is needed:
 `python -m collector codegen` writes it, and the same sources and compiler give the same bytes.
+Beside it, in `sass/`, it writes the machine code of every form once, by its `sass_hash`; the oldest
+records have none.
 
 A file under `counters/` is written by `python -m collector counters`: a `run` line, a `counters`
 line for each case, an `end`. Traffic, intensity and amplification are computed when it is read.

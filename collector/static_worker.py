@@ -29,6 +29,7 @@ from triton.backends.compiler import GPUTarget
 from triton.tools.disasm import get_sass
 
 from collector import codegen, machine_code
+from collector.code_reading import code_hash
 from collector.code_record import Codegen, CodeUse, Instructions, MachineCode
 from collector.launches import Form, Launch, Pointer, compiled, forms, op_launches
 from collector.occupancy import occupancy
@@ -100,7 +101,7 @@ def described(form: Form, target: str) -> Outcome:
         **needs._asdict(),
         **fits._asdict(),
         shared_bytes=kernel.metadata.shared,
-        sass_hash=codegen.code_hash(text),
+        sass_hash=code_hash(text),
         instructions=instructions,
     )
     return {"code": code.model_dump(mode="json"), "text": text}

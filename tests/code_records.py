@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from collector.code_files import file_name
 from collector.code_record import Codegen, CodeUse, Instructions, MachineCode, Toolchain
 from collector.record import Source, dump
 from tests import synthetic
@@ -56,8 +57,7 @@ def write(
         unsupported={},
         ops=list(ops or dict.fromkeys(one.op for one in lines)),
     )  # fmt: skip
-    triton = head.versions["triton"]
-    path = data / "codegen" / f"{(commit or 'nocommit')[:8]}{'-dirty' * dirty}-{triton}.jsonl"
+    path = data / "codegen" / file_name(head)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{dump(one)}\n" for one in (head, *lines)), encoding="utf-8")
     return path

@@ -32,7 +32,7 @@ def texts() -> dict[str, str]:
     made = {}
     for path in tracked():
         content = path.read_bytes()
-        if b"\0" not in content:
+        if b"\0" not in content and path.suffix != ".z":
             made[path.relative_to(ROOT).as_posix()] = content.decode()
     return made
 
