@@ -15,11 +15,13 @@ from collector.record import Device
 from collector.schema import json_schema
 from dashboard import format as words
 from dashboard.book import Book
+from dashboard.changes import sizes_text
 from dashboard.drawing import compact
 from dashboard.figures import status_words
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, left_out_runs
 from dashboard.rows import Row, rows
+from dashboard.trust import trust
 from dashboard.views import Curves
 
 File = tuple[str, bytes]
@@ -174,6 +176,8 @@ def health(book: Book, tables: Sequence[CommitTable]) -> Iterator[File]:
         left_out=left_out_runs(book.history),
         verdicts=verdicts,
         flags=_flags(book),
+        trust=trust(book.history),
+        sizes_text=sizes_text,
         op_path=op_path,
     )
 
