@@ -15,7 +15,8 @@ from collector.history.model import History
 from dashboard import pages
 from dashboard.book import Book, make_book
 from dashboard.changes import change_pages, paged_commits
-from dashboard.code_history import CodeHistory, code_history, read_code
+from dashboard.code_diff import wanted
+from dashboard.code_history import CodeHistory, code_history, read_code, read_texts
 from dashboard.compare_page import compare_page
 from dashboard.compiler import compiler
 from dashboard.environment import environment
@@ -128,8 +129,9 @@ def _inputs(options: Options, plotly_path: str) -> str:
 def _pages(options: Options, plotly_path: str) -> Site:
     history = load_history(options.data, options.repo, options.cache)
     records, faults = read_code(options.data)
-    history = replace(history, problems=(*history.problems, *faults))
     code = code_history(records, first_parents(options.repo))
+    code.texts, torn = read_texts(options.data, wanted(code))
+    history = replace(history, problems=(*history.problems, *faults, *torn))
     links = Links(options.folders, options.repo_url.rstrip("/"))
     templates, notes = environment(options.templates), read_notes(options.docs)
     book = make_book(history, templates, links, plotly_path, options.site_url, notes, code)

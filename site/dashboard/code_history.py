@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from collector.code_reading import read_lines
+from collector.code_reading import read_lines, text_path, unpacked
 from collector.code_record import Codegen, Toolchain
 from collector.code_rules import Difference, Use, by_use, compared, differences
 from collector.history.commits import GitCommit
@@ -72,11 +72,15 @@ class Step:
 
 @dataclass(slots=True)
 class CodeHistory:
-    """All sound records, oldest first; comparisons of two commits are made once."""
+    """All sound records, oldest first; comparisons of two commits are made once.
+
+    `texts` holds the machine code that pages show, by its hash.
+    """
 
     records: tuple[CodeRecord, ...] = ()
     left_out: int = 0
     steps: tuple[Step, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
     _pairs: dict[tuple[str, str], Found | None] = field(default_factory=dict)
 
     def at(self, commit: str) -> list[CodeRecord]:
@@ -124,6 +128,21 @@ def read_code(data: Path) -> tuple[list[CodeRecord], list[Problem]]:
         if heads:
             records.append(CodeRecord(path.relative_to(data).as_posix(), heads[0], lines))
     return records, problems
+
+
+def read_texts(data: Path, names: Iterable[str]) -> tuple[dict[str, str], list[Problem]]:
+    """Read the machine code of these hashes, where it is kept; what is not sound is a problem."""
+    texts: dict[str, str] = {}
+    problems: list[Problem] = []
+    for name in sorted(names):
+        path = text_path(data, name)
+        if path.exists():
+            made = unpacked(path.relative_to(data).as_posix(), path.read_bytes())
+            if isinstance(made, Problem):
+                problems.append(made)
+            else:
+                texts[name] = made
+    return texts, problems
 
 
 def code_history(records: Iterable[CodeRecord], line: Sequence[GitCommit] = ()) -> CodeHistory:

@@ -10,6 +10,7 @@ from collector.code_record import Codegen, MachineCode
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.code_checks import Check, Unchecked, checks, verdict
+from dashboard.code_diff import Listings, chosen, listed, listings, pairs_of, text_file
 from dashboard.code_history import CodeRecord, Step, target_of, use_of
 from dashboard.code_words import KINDS, KernelChange, cell, changes, label, short_words, value
 from dashboard.op_page import op_path
@@ -104,6 +105,24 @@ def compiler(book: Book, paged: frozenset[str]) -> Iterator[File]:
         **step_context(book),
         **check_context(found, other),
     )
+    yield from text_files(book)
+
+
+def text_files(book: Book) -> Iterator[File]:
+    """Return the whole machine code of both sides of all kernels that are shown side by side."""
+    texts, home = book.code.texts, home_target(book)
+    names = {
+        name
+        for step in listed(book.code)
+        for pair in chosen(pairs_of(_in_order(step, home)), texts)[0]
+        for name in (pair.old, pair.new)
+    }
+    yield from ((text_file(name), f"{texts[name]}\n".encode()) for name in sorted(names))
+
+
+def _in_order(step: Step, home: str) -> list[KernelChange]:
+    """Return the kernels that differ, those for the home target first."""
+    return sorted(changes(step.found), key=lambda one: _rank(one.target, home))
 
 
 def _rank(target: str, home: str) -> tuple[bool, int, str]:
@@ -125,11 +144,17 @@ def step_context(book: Book) -> dict[str, Any]:
 
     def by_target(step: Step) -> list[tuple[str, list[KernelChange]]]:
         groups: dict[str, list[KernelChange]] = {}
-        for change in changes(step.found):
+        for change in _in_order(step, home):
             groups.setdefault(change.target, []).append(change)
-        return sorted(groups.items(), key=lambda pair: _rank(pair[0], home))
+        return list(groups.items())
+
+    def sides(step: Step) -> Listings:
+        kept = book.code.texts if step in listed(book.code) else {}
+        return listings(_in_order(step, home), kept)
 
     return {
+        "sides": sides,
+        "text_file": text_file,
         "by_target": by_target,
         "commit_file": commit_file,
         "slug": words.slug,
