@@ -35,8 +35,7 @@ class Cache:
         """Return the value, made when it is not there; `keep` bounds the files of its kind."""
         if self.folder is None:
             return make()
-        name = sha256(f"{self.code}\0{key}".encode()).hexdigest()[:32]
-        path = self.folder / f"{kind}-{name}.pickle"
+        path = self._path(self.folder, kind, key)
         known = _content(path)
         if known is not None:
             value: T = pickle.loads(known)
@@ -47,6 +46,14 @@ class Cache:
             _write(path, pickle.dumps(made, protocol=5))
             _remove_oldest(self.folder.glob(f"{kind}-*.pickle"), keep)
         return made
+
+    def holds(self, kind: str, key: str) -> bool:
+        """Tell whether there is a file of the value, whatever is in it."""
+        return self.folder is not None and self._path(self.folder, kind, key).exists()
+
+    def _path(self, folder: Path, kind: str, key: str) -> Path:
+        name = sha256(f"{self.code}\0{key}".encode()).hexdigest()[:32]
+        return folder / f"{kind}-{name}.pickle"
 
 
 NO_CACHE = Cache(None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias
@@ -12,6 +14,7 @@ from collector.history.cache import NO_CACHE, Cache
 from collector.history.machine import sentinel_points
 from collector.history.merging import Located, merge
 from collector.history.model import Point, Problem, SentinelPoint, Sizes
+from collector.history.processes import spread
 from collector.history.reading import RunFile, read_run, run_paths
 from collector.record import End, Measurement, Run
 
@@ -49,7 +52,21 @@ class Names:
 
 def read_digests(data: Path, cache: Cache = NO_CACHE) -> list[Digest]:
     """Digest every file under a data folder; a file that the cache knows is not read again."""
-    return [_read(path, path.relative_to(data).as_posix(), cache) for path in run_paths(data)]
+    files = [(path, path.relative_to(data).as_posix(), cache) for path in run_paths(data)]
+    if cache.folder is not None:
+        spread([partial(_remember, *one) for one in files if not _known(*one)])
+    return [_read(*one) for one in files]
+
+
+def _known(path: Path, name: str, cache: Cache) -> bool:
+    """Tell whether there is nothing to remember: a file that cannot be read is told later."""
+    with suppress(OSError):
+        return cache.holds("run", _key(name, path.read_bytes()))
+    return True
+
+
+def _remember(path: Path, name: str, cache: Cache) -> None:
+    _read(path, name, cache)
 
 
 def _read(path: Path, name: str, cache: Cache) -> Digest:
@@ -57,8 +74,11 @@ def _read(path: Path, name: str, cache: Cache) -> Digest:
         content = path.read_bytes()
     except OSError as error:
         return Digest(name, (Problem(name, 0, "", f"cannot be read: {error.strerror}"),))
-    key = sha256(name.encode() + b"\0" + content).hexdigest()
-    return cache.get("run", key, lambda: digest(name, content))
+    return cache.get("run", _key(name, content), lambda: digest(name, content))
+
+
+def _key(name: str, content: bytes) -> str:
+    return sha256(name.encode() + b"\0" + content).hexdigest()
 
 
 def digest(file: str, content: bytes) -> Digest:

@@ -35,7 +35,7 @@ class Usable:
 
 def load_history(data: Path, repo: Path | None = None, cache: Cache = NO_CACHE) -> History:
     """Read all files under a data folder; git in `repo` gives the order of the commits."""
-    with _no_collection():
+    with no_collection():
         digests = read_digests(data, cache)
         acknowledged, faults = read_acknowledged(data)
         line = first_parents(repo) if repo else ()
@@ -134,8 +134,8 @@ def _catalogue(files: Sequence[Usable]) -> Mapping[str, OpInfo]:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Hold the garbage collector: a load makes millions of objects and drops none."""
+def no_collection() -> Iterator[None]:
+    """Hold the garbage collector: a history is millions of objects, of which none is dropped."""
     was_on = gc.isenabled()
     gc.disable()
     try:

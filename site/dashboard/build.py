@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from jinja2 import Environment
 
 from collector.history.cache import NO_CACHE, Cache, fingerprint
 from collector.history.commits import first_parents
-from collector.history.load import load_history
+from collector.history.load import load_history, no_collection
 from collector.history.model import History
+from collector.history.processes import spread
 from dashboard import pages
 from dashboard.book import Book, make_book
 from dashboard.changes import change_pages, paged_commits
@@ -81,6 +84,17 @@ def render(
 
 
 def _files(book: Book) -> Iterator[File]:
+    """Return all pages; those of ops take most of the time and know nothing of one another."""
+    jobs = [partial(_shared_files, book)]
+    jobs += [partial(op_files, book, op) for op in book.history.ops.values()]
+    return chain.from_iterable(spread([partial(_all, job) for job in jobs]))
+
+
+def _all(job: Callable[[], Iterator[File]]) -> list[File]:
+    return list(job())
+
+
+def _shared_files(book: Book) -> Iterator[File]:
     tables = commit_tables(book.history)
     yield from pages.home(book, tables)
     yield from pages.kernels(book)
@@ -91,8 +105,6 @@ def _files(book: Book) -> Iterator[File]:
     yield from device_pages(book)
     yield from health(book, tables)
     yield from data(book)
-    for op in book.history.ops.values():
-        yield from op_files(book, op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,7 @@ def _inputs(options: Options, plotly_path: str) -> str:
     )
 
 
+@no_collection()
 def _pages(options: Options, plotly_path: str) -> Site:
     history = load_history(options.data, options.repo, options.cache)
     records, faults = read_code(options.data)
