@@ -218,7 +218,22 @@ def versions() -> dict[str, str]:
             continue
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
+        if assembler := ptxas_version():
+            found["ptxas"] = assembler
     return found | {"cpu": cpu_name()}
+
+
+def ptxas_version() -> str | None:
+    """Return the version of the assembler that Triton calls, which need not be the one it brings."""
+    try:
+        import triton
+
+        command = [triton.knobs.nvidia.ptxas.path, "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (ImportError, AttributeError, RuntimeError, OSError, subprocess.CalledProcessError):
+        return None
+    found = re.search(r"V(\d+[\d.]*)", said)
+    return found[1] if found else None
 
 
 def git(*args: str) -> str | None:

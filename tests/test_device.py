@@ -148,3 +148,18 @@ def test_a_given_commit_wins_over_the_one_checked_out(repository, monkeypatch):
 def test_a_short_commit_that_git_does_not_know_is_refused(repository):
     with pytest.raises(DeviceError, match="40 hex digits"):
         probe_source("abc123")
+
+
+def test_the_assembler_that_triton_calls_is_asked_for_its_version(monkeypatch, tmp_path):
+    triton = pytest.importorskip("triton")
+    tool = tmp_path / "ptxas"
+    tool.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(triton.knobs.nvidia, "ptxas", SimpleNamespace(path=str(tool)))
+    assert device.ptxas_version() == "13.0.88"
+
+
+def test_an_assembler_that_does_not_start_has_no_version(monkeypatch, tmp_path):
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton.knobs.nvidia, "ptxas", SimpleNamespace(path=str(tmp_path / "none")))
+    assert device.ptxas_version() is None
