@@ -13,17 +13,29 @@ from collector.history.model import Commit, History, SeriesKey
 from collector.levels import ChangePoint, Level
 from dashboard import format as words
 from dashboard.book import Book
+from dashboard.cause_groups import (
+    CAUSES,
+    CHANGES,
+    NAMED,
+    CauseGroup,
+    cause_groups,
+    kinds_of,
+    regime_at,
+    regime_of,
+    state_of,
+)
 from dashboard.code_checks import checks
 from dashboard.compiler import Evidence, check_context, commit_file, evidence, step_context
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, Row, SeriesLevels, left_out_runs, series_levels
+from dashboard.svg import Spark, sparkline
 
 File = tuple[str, bytes]
 COMMIT_PAGES = 50
 WHOLE_TABLES = 10
 FEED_ENTRIES = 50
 CODE_TOLD = 3
-CHANGES = ("broken", "regressed", "improved", "same-code")
+STATES = ("open", "acknowledged", "new", "confirmed", "reverted")
 REST = {
     "inconclusive": "inconclusive",
     "unchanged": "unchanged",
@@ -53,6 +65,13 @@ class Step:
     after_ns: float
     change: ChangePoint
     other_card: bool
+    regime: str
+    spark: Spark | None
+
+    @property
+    def verdict(self) -> str:
+        """Return which way the level went, in the words of verdicts."""
+        return "regressed" if self.change.log_ratio > 0 else "improved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +165,7 @@ def paged_commits(book: Book, tables: tuple[CommitTable, ...]) -> list[Commit]:
 def _regressions(
     book: Book, tables: Sequence[CommitTable], changes: list[Change], paged: list[Commit]
 ) -> File:
+    steps, found = _steps(book), cause_groups(book.history, tables)
     return book.write(
         "regressions.md",
         "regressions.md.j2",
@@ -153,17 +173,47 @@ def _regressions(
         tables=tables,
         changes=changes,
         groups=groups(tables),
-        steps=_steps(book),
+        cause_groups=found,
+        cause_words=CAUSES,
+        named=NAMED,
+        regime_of=lambda row: regime_of(book.history, row),
+        kinds_of=kinds_of,
+        state_of=state_of,
+        steps=steps,
+        filters=_filters(found, steps),
         paged={commit.sha for commit in paged},
         sizes_text=sizes_text,
         op_path=op_path,
         commit_path=commit_path,
         code=code_of(book),
         left_out=left_out_runs(book.history),
-        verdicts=[v for v in CHANGES if any(c.row.verdict == v for c in changes)],
-        ops=sorted({c.row.key.op for c in changes}),
-        devices=sorted({c.row.key.device for c in changes}),
     )
+
+
+def _filters(
+    found: Sequence[CauseGroup], steps: Sequence[Step]
+) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return name, label and options of each filter that has something to choose from."""
+    named = {"regressed": "slower", "improved": "faster"}
+    verdicts = {g.verdict for g in found} | {s.verdict for s in steps}
+    states = {state for g in found for state in g.states} | {s.change.state for s in steps}
+    options = {
+        ("state", "State"): {state: state for state in STATES if state in states},
+        ("verdict", "Verdict"): {v: named.get(v, v) for v in CHANGES if v in verdicts},
+        ("regime", "Regime"): _same({g.regime for g in found} | {s.regime for s in steps}),
+        ("cause", "Cause"): {
+            kind: words for kind, words in CAUSES.items() if any(kind in g.causes for g in found)
+        },
+        ("op", "Op"): _same({op for g in found for op in g.ops} | {s.key.op for s in steps}),
+        ("device", "Device"): _same(
+            {g.table.device for g in found} | {s.key.device for s in steps}
+        ),
+    }
+    return [(*name, list(one.items())) for name, one in options.items() if len(one) > 1]
+
+
+def _same(names: set[str]) -> dict[str, str]:
+    return {name: name for name in sorted(names)}
 
 
 def _steps(book: Book) -> list[Step]:
@@ -179,7 +229,15 @@ def _steps_of(history: History, key: SeriesKey, epoch: SeriesLevels) -> Iterator
         commit = epoch.points[change.index].commit or ""
         a, b = (_cards(history, epoch, level) for level in (before, after))
         apart = bool(a and b) and not a & b
-        yield Step(key, commit, before.time_ns, after.time_ns, change, apart)
+        regime = regime_at(history, key, epoch.points[change.index])
+        spark = _spark(epoch, before.time_ns)
+        yield Step(key, commit, before.time_ns, after.time_ns, change, apart, regime, spark)
+
+
+def _spark(epoch: SeriesLevels, level_ns: float) -> Spark | None:
+    """Draw the series over the commits of its epoch, dashed where its level was before."""
+    times_ns = [point.median_ns for point in epoch.points[-COMMIT_PAGES:] if point.median_ns]
+    return sparkline([time_ns / level_ns for time_ns in times_ns])
 
 
 def _cards(history: History, epoch: SeriesLevels, level: Level) -> set[str]:

@@ -16,7 +16,8 @@ from collector.history.tables import CommitTable, Row, commit_table
 from collector.verdict import FLOOR
 from dashboard import format as words
 from dashboard.book import Book
-from dashboard.changes import CHANGES, sizes_text
+from dashboard.cause_groups import CHANGES
+from dashboard.changes import sizes_text
 from dashboard.compare_ends import End, EndRow, ends_of, packed, points_by_run, rows_of, told
 from dashboard.drawing import compact, shard
 from dashboard.op_page import op_path

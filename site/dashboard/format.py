@@ -84,6 +84,11 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "x"
 
 
+def moved(difference_ns: float) -> str:
+    """Write a difference of times with its sign."""
+    return f"{'−' if difference_ns < 0 else '+'}{duration(abs(difference_ns), 3)}"
+
+
 def title_text(text: str) -> str:
     """Return a page title without characters that mean something in YAML, HTML or Markdown."""
     return re.sub(r"\s+", " ", re.sub(r"[<>&\"'{}|`\\\[\]*#]", " ", text)).strip() or "untitled"

@@ -55,7 +55,8 @@
     filtered(box) {
       if (box.dataset.ready) return;
       box.dataset.ready = "1";
-      const target = document.getElementById(box.dataset.filters);
+      const targets = box.dataset.filters.split(" ").map((id) => document.getElementById(id))
+        .filter(Boolean);
       const fields = [...box.querySelectorAll("select, input")];
       const query = new URLSearchParams(location.search);
       for (const field of fields) {
@@ -64,12 +65,17 @@
           field.value = asked;
         }
       }
+      // A row may have several values of one name, such as its causes.
+      const fits = (row, { name, value }) => !value || row.dataset[name]?.split(" ").includes(value);
+      const filter = (target) => {
+        const rows = [...target.querySelectorAll("tbody tr")];
+        for (const row of rows) row.hidden = !fields.every((field) => fits(row, field));
+        const folded = target.closest("details");
+        if (folded && fields.some((field) => field.value)) folded.open = true;
+        return `${rows.filter((row) => !row.hidden).length} ${target.dataset.rows || "rows"}`;
+      };
       const apply = () => {
-        let shown = 0;
-        for (const row of target.querySelectorAll("tbody tr")) {
-          row.hidden = fields.some((f) => f.value && row.dataset[f.name] !== f.value);
-          shown += !row.hidden;
-        }
+        const counts = targets.map(filter);
         for (const field of fields) {
           if (field.value === field.querySelector("option").value) query.delete(field.name);
           else query.set(field.name, field.value);
@@ -77,7 +83,7 @@
         const text = query.toString();
         const address = location.pathname + (text ? `?${text}` : "") + location.hash;
         history.replaceState(history.state, "", address);
-        box.querySelector("output").textContent = `${shown} rows`;
+        box.querySelector("output").textContent = counts.join(", ");
       };
       box.addEventListener("change", apply);
       apply();
