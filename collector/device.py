@@ -224,7 +224,7 @@ def versions() -> dict[str, str]:
 
 
 def ptxas_version() -> str | None:
-    """Return the version of the assembler that Triton calls, which need not be the one it brings."""
+    """Return the version of the assembler that Triton calls: an environment may name another."""
     try:
         import triton
 

@@ -150,16 +150,20 @@ def test_a_short_commit_that_git_does_not_know_is_refused(repository):
         probe_source("abc123")
 
 
-def test_the_assembler_that_triton_calls_is_asked_for_its_version(monkeypatch, tmp_path):
-    triton = pytest.importorskip("triton")
+def test_the_assembler_that_an_environment_names_is_asked_for_its_version(monkeypatch, tmp_path):
+    pytest.importorskip("triton")
     tool = tmp_path / "ptxas"
     tool.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(triton.knobs.nvidia, "ptxas", SimpleNamespace(path=str(tool)))
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
     assert device.ptxas_version() == "13.0.88"
 
 
-def test_an_assembler_that_does_not_start_has_no_version(monkeypatch, tmp_path):
-    triton = pytest.importorskip("triton")
-    monkeypatch.setattr(triton.knobs.nvidia, "ptxas", SimpleNamespace(path=str(tmp_path / "none")))
+def test_an_assembler_that_does_not_start_has_no_version(monkeypatch):
+    pytest.importorskip("triton")
+
+    def refuse(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(device.subprocess, "run", refuse)
     assert device.ptxas_version() is None
