@@ -221,13 +221,13 @@ def test_page_of_a_commit_without_a_record_says_how_one_is_made(tmp_path):
 # Expectation and fact ----------------------------------------------------------------------------
 
 
-def loaded(data, triton="3.6.0", **changed):
+def loaded(data, triton="3.6.0", assembler=None, **changed):
     """Write a run at one commit and the record of that commit; return what checks say."""
-    plan = run_plan(commits=1)
+    plan = run_plan(commits=1, versions={0: {"ptxas": assembler} if assembler else {}})
     synthetic.build(data, plan)
     history = load_history(data)
     sass = next(p[0].codegen[0].sass_hash for k, p in history.series.items() if p[0].codegen)
-    versions = {"triton": triton}
+    versions = {"triton": triton, "ptxas": "12.8.93"}
     write(data, plan.shas()[0], [line(code(**({"sass_hash": sass} | changed)))], versions)
     found, other = code_checks.checks(history, made(data))
     return [one for one in found if one.compared], other
@@ -255,6 +255,16 @@ def test_another_triton_is_told_and_never_compared(tmp_path):
     assert found == [] and (other.ran, other.recorded) == ("3.6.0", ("3.9.0",))
     page = text(pages(tmp_path)["compiler.md"].decode())
     assert "the card ran Triton 3.6.0, the record is by 3.9.0; not compared" in page
+
+
+def test_another_assembler_under_the_same_triton_is_told_and_never_compared(tmp_path):
+    found, (other,) = loaded(tmp_path, assembler="13.0.88", registers=44)
+    assert found == [] and other.ran == "3.6.0 and ptxas 13.0.88"
+
+
+def test_the_same_assembler_is_compared(tmp_path):
+    (one,), other = loaded(tmp_path, assembler="12.8.93")
+    assert one.agrees and other == []
 
 
 # Pages -------------------------------------------------------------------------------------------

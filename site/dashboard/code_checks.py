@@ -67,13 +67,24 @@ def checks(
         if not usable(run) or run.run_id not in loaded or not records:
             continue
         triton = run.versions.get("triton", "unknown")
-        fits = [one for one in records if one.triton == triton]
+        fits = [one for one in records if one.triton == triton and _same_assembler(run, one)]
         if fits:
             made += _checks_of(run, fits[-1], loaded[run.run_id])
         else:
             versions = tuple(dict.fromkeys(one.triton for one in records))
-            other[Unchecked(run.device.slug, records[0].commit, triton, versions)] = None
+            ran = triton if triton not in versions else f"{triton} and ptxas {_assembler(run)}"
+            other[Unchecked(run.device.slug, records[0].commit, ran, versions)] = None
     return _joined(made), list(other)
+
+
+def _same_assembler(run: RunInfo, record: CodeRecord) -> bool:
+    """Tell whether both were assembled alike, as far as the run says."""
+    recorded = record.toolchain.versions.get("ptxas")
+    return _assembler(run) in (None, recorded)
+
+
+def _assembler(run: RunInfo) -> str | None:
+    return run.versions.get("ptxas")
 
 
 def _loaded(history: History, commit: str | None) -> dict[str, list[tuple[SeriesKey, KernelCode]]]:
