@@ -64,6 +64,9 @@ class AllCounted:
         return self.newest.get((key.device, key.op, key.implementation, key.mode, key.dtype, sizes))
 
 
+NOTHING_COUNTED = AllCounted({}, ())
+
+
 def read_counted(data: Path) -> AllCounted:
     """Read the files of hardware counters under a data folder."""
     found: list[Counted] = []

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment
 
+from collector.history.counted import NOTHING_COUNTED, AllCounted
 from collector.history.model import History
 from dashboard import palette
 from dashboard.code_history import CodeHistory
@@ -46,6 +47,7 @@ class Book:
     views: Mapping[str, Mapping[View, Curves]]
     notes: tuple[Note, ...] = ()
     code: CodeHistory = field(default_factory=CodeHistory)
+    counted: AllCounted = NOTHING_COUNTED
 
     def notes_on(self, op: str) -> list[Note]:
         """Return the notes that name an op."""
@@ -83,6 +85,7 @@ def make_book(
     site_url: str,
     notes: tuple[Note, ...] = (),
     code: CodeHistory | None = None,
+    counted: AllCounted = NOTHING_COUNTED,
 ) -> Book:
     """Put the history into views and give every implementation its colour."""
     groups = [{info.name: info.kind for info in op.implementations} for op in history.ops.values()]
@@ -99,4 +102,5 @@ def make_book(
         views={name: curves_of(history, op) for name, op in history.ops.items()},
         notes=notes,
         code=code or CodeHistory(),
+        counted=counted,
     )

@@ -12,6 +12,7 @@ from jinja2 import Environment
 
 from collector.history.cache import NO_CACHE, Cache, fingerprint
 from collector.history.commits import first_parents
+from collector.history.counted import NOTHING_COUNTED, AllCounted, read_counted
 from collector.history.load import load_history, no_collection
 from collector.history.model import History
 from collector.history.processes import spread
@@ -77,10 +78,12 @@ def render(
     site_url: str = "",
     notes: tuple[Note, ...] = (),
     code: CodeHistory | None = None,
+    counted: AllCounted = NOTHING_COUNTED,
 ) -> dict[str, bytes]:
     """Return every generated file by its path; the same history gives the same bytes."""
     links = links or Links()
-    return dict(_files(make_book(history, templates, links, plotly_path, site_url, notes, code)))
+    shown = make_book(history, templates, links, plotly_path, site_url, notes, code, counted)
+    return dict(_files(shown))
 
 
 def _files(book: Book) -> Iterator[File]:
@@ -144,10 +147,13 @@ def _pages(options: Options, plotly_path: str) -> Site:
     records, faults = read_code(options.data)
     code = code_history(records, first_parents(options.repo))
     code.texts, torn = read_texts(options.data, wanted(code))
-    history = replace(history, problems=(*history.problems, *faults, *torn))
+    counted = read_counted(options.data)
+    faults = [*faults, *torn, *counted.problems]
+    history = replace(history, problems=(*history.problems, *faults))
     links = Links(options.folders, options.repo_url.rstrip("/"))
     templates, notes = environment(options.templates), read_notes(options.docs)
-    book = make_book(history, templates, links, plotly_path, options.site_url, notes, code)
+    address = options.site_url
+    book = make_book(history, templates, links, plotly_path, address, notes, code, counted)
     return Site(dict(_files(book)), _banner(history), _linked_records(book))
 
 
@@ -164,6 +170,7 @@ def _linked_records(book: Book) -> tuple[str, ...]:
     curves = [one for views in book.views.values() for one in views.values()]
     shown = {one.run.file for one in curves} | region_files(book.history, curves)
     shown |= {record.file for record in book.code.newest().values()}
+    shown |= {one.location.rpartition(":")[0] for one in book.counted.newest.values()}
     return tuple(sorted(shown))
 
 

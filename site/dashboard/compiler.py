@@ -10,6 +10,7 @@ from collector.code_record import Codegen, MachineCode
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.code_checks import Check, Unchecked, checks, verdict
+from dashboard.code_counted import beside
 from dashboard.code_diff import Listings, chosen, listed, listings, pairs_of, text_file
 from dashboard.code_history import CodeRecord, Step, target_of, use_of
 from dashboard.code_words import KINDS, KernelChange, cell, changes, label, short_words, value
@@ -99,6 +100,7 @@ def compiler(book: Book, paged: frozenset[str]) -> Iterator[File]:
         told=told,
         paged=paged,
         left_out=code.left_out,
+        counted=beside(book.counted, code),
         figures=FIGURES,
         kinds=KINDS,
         op_path=op_path,

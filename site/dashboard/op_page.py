@@ -119,7 +119,7 @@ def _slots(
     book: Book, path: str, scene: Scene, sweeps: list[Sweep], theory: Theory
 ) -> dict[str, str]:
     """Return the pieces of HTML that change with the view."""
-    axis, found = scene.curves.axis, rows(scene)
+    axis, found = scene.curves.axis, rows(scene, book.counted)
     table = {
         "rows": found,
         "op": scene.curves.op,

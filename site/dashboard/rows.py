@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from collector.history.counted import NOTHING_COUNTED, AllCounted, Counted
 from collector.history.model import Point, SeriesKey
 from collector.history.roof import Roof
+from dashboard import format as words
 from dashboard.crossover import SpeedUp
 from dashboard.figures import METRICS, Scene, all_flags, ratios
 
@@ -32,6 +34,7 @@ class Row:
     launches: int | None
     modelled: bool
     quality: Mapping[str, float]
+    counted: Counted | None
 
     @property
     def traffic_bytes(self) -> int | None:
@@ -44,6 +47,16 @@ class Row:
         moved, cost = self.traffic_bytes, self.point.cost
         return moved / cost.minimal_bytes if moved and cost and cost.minimal_bytes else None
 
+    @property
+    def counted_parts(self) -> str:
+        """Say what the counted traffic consists of."""
+        if self.counted is None:
+            return ""
+        kernels, late = self.counted.record.kernels, self.counted.record.written_back_bytes
+        read = words.bytes_text(sum(one.dram_read_bytes for one in kernels))
+        written = words.bytes_text(sum(one.dram_write_bytes for one in kernels))
+        return f"read {read}, written {written}, written back later {words.bytes_text(late)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -53,14 +66,15 @@ class Columns:
     launches: bool
     modelled: bool
     traffic: bool
+    counted: bool
 
 
-def rows(scene: Scene) -> list[Row]:
+def rows(scene: Scene, counted: AllCounted = NOTHING_COUNTED) -> list[Row]:
     """Return the rows of a view: implementations in display order, sizes rising."""
-    return list(_rows(scene))
+    return list(_rows(scene, counted))
 
 
-def _rows(scene: Scene) -> Iterator[Row]:
+def _rows(scene: Scene, counters: AllCounted) -> Iterator[Row]:
     curves = scene.curves
     for name in curves.names:
         against = dict(ratios(curves, name, curves.op.baseline))
@@ -81,6 +95,7 @@ def _rows(scene: Scene) -> Iterator[Row]:
                 launches=point.graph_nodes if counted else modelled_launches(point),
                 modelled=not counted,
                 quality=dict(point.quality),
+                counted=counters.of(curves.keys[name][size]),
             )
 
 
@@ -111,6 +126,7 @@ def columns(found: Sequence[Row]) -> Columns:
         launches=bool(launches),
         modelled=any(row.modelled for row in launches),
         traffic=any(row.traffic_bytes is not None for row in found),
+        counted=any(row.counted for row in found),
     )
 
 
