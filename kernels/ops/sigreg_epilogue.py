@@ -75,7 +75,7 @@ def _workloads() -> tuple[Workload, ...]:
         *(row(4**k, 17, "bfloat16", "default") for k in (4, 5, 6, 7, 8)),
         *(row(1024, points, "bfloat16", "full") for points in (5, 33, 65)),
         *(row(4**k, 17, "float32", "full") for k in (5, 8)),
-        row(4**5, 17, "float32", "cpu"),
+        row(256, 17, "float32", "cpu", batch=128),
         *(row(12, 17, dtype, "smoke") for dtype in ("bfloat16", "float16", "float32")),
         *(row(5, points, "float32", "edge") for points in (2, 3, 33, 100)),
         row(1, 17, "bfloat16", "edge", batch=1),

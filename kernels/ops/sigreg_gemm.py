@@ -68,7 +68,7 @@ def _workloads() -> tuple[Workload, ...]:
         *(row(b, 2048, 1024, "bfloat16", "default") for b in (32, 256, 2048, 8192, 16384)),
         *(row(8192, dim, 1024, "bfloat16", "full") for dim in (512, 1024, 4096)),
         row(2048, 2048, 1024, "float32", "full"),
-        row(256, 256, 256, "float32", "cpu"),
+        row(128, 256, 256, "float32", "cpu"),
         *(row(17, 80, 24, dtype, "smoke") for dtype in ("bfloat16", "float16", "float32")),
         row(140, 40, 70, "bfloat16", "edge"),
         *(row(5, dim, 20, "bfloat16", "edge") for dim in (1, 17, 1030)),

@@ -67,7 +67,7 @@ def _workloads() -> tuple[Workload, ...]:
         *(row(2048, slices, 17, "bfloat16", "full") for slices in (256, 4096)),
         *(row(batch, 1024, 17, "float32", "full") for batch in (32, 16384)),
         row(131072, 1024, 17, "bfloat16", "full"),
-        row(512, 256, 17, "float32", "cpu"),
+        row(128, 256, 17, "float32", "cpu"),
         *(row(33, 8, 17, dtype, "smoke") for dtype in ("bfloat16", "float16", "float32")),
         row(1, 35, 17, "bfloat16", "edge"),
         row(300, 3, 4, "float32", "edge"),
