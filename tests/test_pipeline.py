@@ -8,7 +8,7 @@ import pytest
 
 from collector.history import datasheets
 from collector.history.load import load_history
-from dashboard import build, pipeline, stack, theory
+from dashboard import build, op_page, pipeline, stack, theory
 from dashboard.book import make_book
 from dashboard.drawing import unpack
 from dashboard.environment import environment
@@ -290,6 +290,19 @@ def test_only_ops_with_special_functions_have_a_theoretical_roofline(book):
     have = {op for op in (PIPELINE, *REGIONS)
             if 'id="theory"' in files[f"kernels/{op.replace('_', '-')}.md"].decode()}  # fmt: skip
     assert have == {PIPELINE, "sigreg_projection", "sigreg_trig"}
+
+
+def test_work_of_a_view_is_counted_once_however_many_cards_there_are(book, monkeypatch):
+    counted = []
+    count = op_page.theory_paths
+    monkeypatch.setattr(
+        op_page,
+        "theory_paths",
+        lambda scene, k: counted.append((scene.curves.view, k)) or count(scene, k),
+    )
+    files = dict(op_page.op_files(book, book.history.ops[PIPELINE]))
+    assert any("sigreg-theory" in name for name in files)
+    assert sorted(counted) == [(view, k) for view in sorted(book.views[PIPELINE]) for k in (0, 20)]
 
 
 def test_every_card_and_both_ways_of_counting_can_be_chosen(book):
