@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.history.load import load_history
+from collector.history.sides import Index
 from dashboard.book import make_book
 from dashboard.environment import environment
 from dashboard.facts import health
@@ -54,7 +55,7 @@ def test_device_without_any_is_told_how_to_get_one(tmp_path):
 
 def test_intervals_that_hold_no_change_are_counted_one_by_one(tmp_path):
     written(tmp_path, plan(noise=0.01))
-    (one,) = trust(load_history(tmp_path))
+    (one,) = trust(Index(load_history(tmp_path)))
     judged = [judged for test in one.found.tests for _, judged in test.judged]
     holding = [j for j in judged if j.comparison.low <= 0 <= j.comparison.high]
     assert one.intervals == len(judged) == 20
@@ -63,6 +64,6 @@ def test_intervals_that_hold_no_change_are_counted_one_by_one(tmp_path):
 
 def test_series_that_could_hide_most_come_first(tmp_path):
     written(tmp_path, plan(noise=0.01))
-    (one,) = trust(load_history(tmp_path))
+    (one,) = trust(Index(load_history(tmp_path)))
     changes = [series.detectable for series in one.series]
     assert changes == sorted(changes, reverse=True) and len(set(changes)) > 1

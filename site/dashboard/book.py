@@ -11,6 +11,7 @@ from jinja2 import Environment
 
 from collector.history.counted import NOTHING_COUNTED, AllCounted
 from collector.history.model import History
+from collector.history.sides import Index
 from dashboard import palette
 from dashboard.code_history import CodeHistory
 from dashboard.figures import Scene
@@ -39,6 +40,7 @@ class Book:
     """Made once from a history; every page is written from it."""
 
     history: History
+    index: Index
     environment: Environment
     links: Links
     plotly_path: str
@@ -94,6 +96,7 @@ def make_book(
         measured.setdefault(key.op, {}).setdefault(key.implementation, "triton")
     return Book(
         history=history,
+        index=Index(history),
         environment=environment,
         links=links,
         plotly_path=plotly_path,

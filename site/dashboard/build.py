@@ -98,7 +98,7 @@ def _all(job: Callable[[], Iterator[File]]) -> list[File]:
 
 
 def _shared_files(book: Book) -> Iterator[File]:
-    tables = commit_tables(book.history)
+    tables = commit_tables(book.history, index=book.index)
     yield from pages.home(book, tables)
     yield from pages.kernels(book)
     yield from pages.roofline(book)

@@ -218,7 +218,8 @@ def _same(names: set[str]) -> dict[str, str]:
 
 def _steps(book: Book) -> list[Step]:
     """Return the changes of level that the histories show, the largest first."""
-    epochs = [(key, one) for key, ones in series_levels(book.history).items() for one in ones]
+    levels = series_levels(book.history, book.index)
+    epochs = [(key, one) for key, ones in levels.items() for one in ones]
     found = [step for key, epoch in epochs for step in _steps_of(book.history, key, epoch)]
     return sorted(found, key=lambda step: -abs(step.change.log_ratio))
 

@@ -40,7 +40,7 @@ class Lone:
 
 def compare_page(book: Book, tables: Sequence[CommitTable]) -> Iterator[File]:
     """Return the page, a data file for each end, and one for each pair that was judged."""
-    index = Index(book.history)
+    index = book.index
     ends, points = {end.key: end for end in ends_of(index)}, points_by_run(index)
     rows = {key: rows_of(index, end, points) for key, end in ends.items()}
     pairs = _judged(index, list(ends.values()), tables)

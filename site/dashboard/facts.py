@@ -176,7 +176,7 @@ def health(book: Book, tables: Sequence[CommitTable]) -> Iterator[File]:
         left_out=left_out_runs(book.history),
         verdicts=verdicts,
         flags=_flags(book),
-        trust=trust(book.history),
+        trust=trust(book.index),
         sizes_text=sizes_text,
         op_path=op_path,
     )

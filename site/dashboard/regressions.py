@@ -31,12 +31,15 @@ def left_out_runs(history: History) -> tuple[RunInfo, ...]:
     return tuple(run for run in history.runs.values() if not usable(run))
 
 
-def commit_tables(history: History, newest: int | None = None) -> tuple[CommitTable, ...]:
+def commit_tables(
+    history: History, newest: int | None = None, index: Index | None = None
+) -> tuple[CommitTable, ...]:
     """Return the table of each device and commit, newest commit first.
 
-    `newest` bounds the tables of each device to its last commits.
+    `newest` bounds the tables of each device to its last commits. An `index` of the same history
+    keeps what it found, such as the noise of each series.
     """
-    index = Index(history)
+    index = index or Index(history)
     tables = [
         commit_table(index, device, before, after)
         for device, commits in index.commits.items()
@@ -54,9 +57,11 @@ def since_first(history: History, device: str) -> CommitTable | None:
     return commit_table(index, device, commits[0], commits[-1])
 
 
-def series_levels(history: History) -> Mapping[SeriesKey, tuple[SeriesLevels, ...]]:
+def series_levels(
+    history: History, index: Index | None = None
+) -> Mapping[SeriesKey, tuple[SeriesLevels, ...]]:
     """Return the levels of every series, one entry for each epoch; no level crosses one."""
-    index = Index(history)
+    index = index or Index(history)
     return {key: tuple(_levels(index, key)) for key in history.series}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collector.history.calibration import AaSeries, Calibration, calibrations
-from collector.history.model import History
 from collector.history.sides import Index
 from collector.record import Device
 
@@ -31,10 +30,10 @@ class Trust:
     series: tuple[AaSeries, ...]
 
 
-def trust(history: History) -> list[Trust]:
+def trust(index: Index) -> list[Trust]:
     """Return what unchanged code says of each device."""
-    found = {one.device: one for one in calibrations(Index(history))}
-    return [_trust(device, found.get(slug)) for slug, device in history.devices.items()]
+    found = {one.device: one for one in calibrations(index)}
+    return [_trust(device, found.get(slug)) for slug, device in index.history.devices.items()]
 
 
 def _trust(device: Device, found: Calibration | None) -> Trust:
