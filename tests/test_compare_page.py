@@ -285,7 +285,7 @@ def test_sides_are_swapped_and_one_side_twice_is_told(desktop):
     page.click("[data-swap]")
     assert "not judged" in text(page, f"--baseline {SHAS[3][:12]}")
     page.select_option("select[name=a]", end(2))
-    text(page, "Both sides are the same")
+    text(page, "Both sides hold the same run")
 
 
 @needs_chromium

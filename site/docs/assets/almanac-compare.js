@@ -15,6 +15,7 @@
   const [METHOD, WORKLOAD, TIME, REPLICATES, WHY] = [7, 8, 9, 10, 11];
   const WORDS = { regressed: "▲ slower", improved: "▼ faster", unchanged: "= unchanged",
     inconclusive: "? inconclusive" };
+  const PLAIN = { within: "not judged", before: "only before", after: "only after" };
   const ORDER = ["failed", "broken", "regressed", "improved", "same-code", "not judged",
     "within", "inconclusive", "unchanged", "incomparable", "before", "after", "unmeasured"];
   const OPEN = new Set(ORDER.slice(0, 6));
@@ -87,8 +88,11 @@
   function significant(value, digits) {
     if (!value) return "0";
     const places = Math.max(digits - 1 - Math.floor(Math.log10(Math.abs(value))), 0);
-    return value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+    return withPlaces(value, places);
   }
+
+  const withPlaces = (value, places) => value.toLocaleString("en",
+    { minimumFractionDigits: places, maximumFractionDigits: places });
 
   function duration(ns) {
     if (ns == null) return NONE;
@@ -100,11 +104,8 @@
   function change(ratio) {
     if (ratio == null) return NONE;
     const value = Math.round(1000 * Math.expm1(ratio)) / 10;
-    return `${value > 0 ? "+" : value < 0 ? "−" : "±"}${significantFixed(Math.abs(value))} %`;
+    return `${value > 0 ? "+" : value < 0 ? "−" : "±"}${withPlaces(Math.abs(value), 1)} %`;
   }
-
-  const significantFixed = (value) =>
-    value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
   function binary(size) {
     const found = [[2 ** 40, "Ti"], [2 ** 30, "Gi"], [2 ** 20, "Mi"], [2 ** 10, "Ki"]]
@@ -145,10 +146,9 @@
 
   const note = (text) => make("p", { className: "ka-note" }, text);
 
-  function verdictCell({ verdict, after }) {
-    const name = { regressed: "ka-worse", improved: "ka-better", failed: "ka-worse" }[verdict] || "";
-    const words = { within: "not judged", before: "only before", after: "only after" };
-    return make("td", { className: name }, WORDS[verdict] || words[verdict] || verdict);
+  function verdictCell({ verdict }) {
+    const names = { regressed: "ka-worse", improved: "ka-better", failed: "ka-worse" };
+    return make("td", { className: names[verdict] || "" }, WORDS[verdict] || PLAIN[verdict] || verdict);
   }
 
   const number = (text, value) =>
@@ -173,10 +173,12 @@
     const heads = [["series"], ["verdict"], ["change", "ka-n"], ["95 % interval", "ka-n"],
       ["before", "ka-n"], ["after", "ka-n"], ["replicates", "ka-n"], ["smallest seen", "ka-n"],
       ["what the records say"]];
-    const cells = heads.map(([text, className = ""]) => make("th", { scope: "col", className }, text));
+    const cells = heads.map(([text, className = ""]) =>
+      make("th", { scope: "col", className }, text));
     const made = make("table", { className: "ka-table", dataset: { sortable: "" } },
       make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows.map(tableRow)));
-    const box = make("div", { className: "ka-scroll ka-scroll--tall", tabIndex: 0, role: "region" }, made);
+    const box = make("div", { className: "ka-scroll ka-scroll--tall", tabIndex: 0, role: "region" },
+      made);
     box.setAttribute("aria-label", label);
     return box;
   }
@@ -269,8 +271,8 @@
   function write(name, value) {
     const field = form.elements.namedItem(name);
     const values = [...field.options].map((option) => option.value);
-    const known = values.includes(value) ? value : value && "ab".includes(name) ? nearest(values, value)
-      : undefined;
+    const short = value && "ab".includes(name);
+    const known = values.includes(value) ? value : short ? nearest(values, value) : undefined;
     if (known !== undefined) field.value = known;
     return known !== undefined;
   }
@@ -295,7 +297,8 @@
     const query = new URLSearchParams(
       FIELDS.filter((name) => chosen[name] !== DEFAULTS[name]).map((name) => [name, chosen[name]]));
     const text = query.toString();
-    history.replaceState(history.state, "", location.pathname + (text ? `?${text}` : "") + location.hash);
+    const address = location.pathname + (text ? `?${text}` : "") + location.hash;
+    history.replaceState(history.state, "", address);
   }
 
   function tell(text) {
@@ -315,16 +318,13 @@
 
   async function refresh() {
     const chosen = state();
-    if (chosen.a === chosen.b) {
-      seen = null;
-      result.replaceChildren(make("p", {}, "Both sides are the same: choose another one."));
-      return;
-    }
     try {
       const found = await load(chosen);
       if (JSON.stringify(chosen) !== JSON.stringify(state())) return; // asked for anew meanwhile
-      seen = { chosen, found };
-      show(chosen, found);
+      const shared = found.before.runs.some((run) => found.after.runs.includes(run));
+      seen = shared ? null : { chosen, found };
+      if (shared) result.replaceChildren(make("p", {}, "Both sides hold the same run: choose another."));
+      else show(chosen, found);
     } catch (error) {
       tell(`${error.message}. The table below is of another choice.`);
     }
@@ -333,9 +333,8 @@
   // --- files -----------------------------------------------------------------------------------
 
   function flat({ series, before, after, verdict, ratio, low, high, least, why }) {
-    const shown = { failed: "failed", within: "not judged", before: "only before", after: "only after" };
     const factor = (log) => (log == null ? null : Number(Math.exp(log).toPrecision(6)));
-    return { ...series, verdict: shown[verdict] || verdict, before_ns: before?.[TIME] ?? null,
+    return { ...series, verdict: PLAIN[verdict] || verdict, before_ns: before?.[TIME] ?? null,
       after_ns: after?.[TIME] ?? null, before_replicates: before?.[REPLICATES] ?? 0,
       after_replicates: after?.[REPLICATES] ?? 0, ratio: factor(ratio), ratio_low: factor(low),
       ratio_high: factor(high), smallest_seen: least ?? null, why: why || "" };
@@ -369,7 +368,8 @@
     const groups = grouped(seen.found.rows);
     const rows = [...groups.values()].flat().map(flat);
     const text = kind === "csv" ? csv(rows) : json(seen, rows);
-    const url = URL.createObjectURL(new Blob([text], { type: kind === "csv" ? "text/csv" : "application/json" }));
+    const type = kind === "csv" ? "text/csv" : "application/json";
+    const url = URL.createObjectURL(new Blob([text], { type }));
     make("a", { href: url, download: `compare.${kind}` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
