@@ -44,6 +44,7 @@ def collect(
     mode: choices.Modes = None,
     timer: choices.Timers = None,
     cache: choices.Caches = None,
+    ranks: choices.Ranks = None,
     replicates: Annotated[
         int | None,
         typer.Option(
@@ -86,6 +87,7 @@ def collect(
         modes=tuple(mode or ()),
         timers=tuple(timer or ()),
         caches=tuple(cache or ()),
+        ranks=tuple(dict.fromkeys(ranks or ())),
         replicates=replicates or least,
         budget_s=budget,
         timeout_s=timeout,

@@ -70,6 +70,17 @@ Caches = Annotated[
         help="Only cold (data comes from memory) or hot (data is in the cache).",
     ),
 ]
+Ranks = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--ranks",
+        min=1,
+        max=8,
+        metavar="N",
+        help="Only ops that are shared out over ranks (sigreg_sync and others), on so many: a GPU "
+        "each, or processes of a CPU. Given as 1, 2, 4 and 8 it makes one curve of them.",
+    ),
+]
 Budget = Annotated[
     float | None,
     typer.Option(

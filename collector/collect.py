@@ -6,24 +6,26 @@ import secrets
 import sys
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from collector import ahead
+from collector import ahead, ranks
 from collector.crew import Crew, Event, Loss, Pool, probe, started_at
 from collector.device import probe_source
 from collector.exit_codes import FAILED, NOT_COMPARABLE, USAGE
 from collector.plan import (
     GPU_SERIES,
+    RANKED_SERIES,
     CollectOptions,
     Job,
     PlanError,
     ordered,
     plan,
+    ranks_of,
     to_build,
 )
 from collector.record import (
@@ -34,6 +36,7 @@ from collector.record import (
     MarkInfo,
     Measurement,
     OpInfo,
+    RanksInfo,
     Run,
     Sentinel,
     parse,
@@ -105,7 +108,8 @@ def collect_all(options: CollectOptions, console: Console) -> int:
     device = Device.model_validate(found["device"])
     jobs = plan(ops, options, device.kind)
     chosen = {name: ops[name] for name in dict.fromkeys(job.op for job in jobs)}
-    run = describe(options, device, found["versions"], chosen)
+    links, more = ranks.probe(options.ranks, device.kind)
+    run = describe(options, device, found["versions"] | more, chosen, links)
     file, run, done = opened(options, run, console)
     for line in warnings(run, found["why_no_gpu"]):
         console.print(line, style="yellow", markup=False)
@@ -118,13 +122,13 @@ def collect_all(options: CollectOptions, console: Console) -> int:
 
 
 def describe(
-    options: CollectOptions, device: Device, versions: dict[str, str], ops: dict[str, Op]
-) -> Run:
+    options: CollectOptions, device: Device, versions: dict[str, str], ops: dict[str, Op],
+    links: RanksInfo | None = None,
+) -> Run:  # fmt: skip
     """Make the first line of the run."""
     source = probe_source(options.commit)
-    methods = {
-        method.id: method.describe() for series in GPU_SERIES for method in [method_of(*series)]
-    }
+    methods = [method_of(*series) for series in GPU_SERIES]
+    methods += [method_of(*series, ranked=True) for series in RANKED_SERIES if links]
     return Run(
         schema_version=1,
         run_id=secrets.token_hex(6),
@@ -134,9 +138,10 @@ def describe(
         device=device,
         source=source,
         versions=versions,
-        methods=methods,
+        methods={method.id: method.describe() for method in methods},
         ops=[catalogue(op) for op in ops.values()],
         flags=run_flags(device, source.dirty, source.commit),
+        ranks=links,
     )
 
 
@@ -198,7 +203,7 @@ def opened(options: CollectOptions, run: Run, console: Console) -> tuple[RunFile
 def expect_same(path: Path, run: Run) -> None:
     """Raise NotComparableError where a file was made with something else than is here now."""
     earlier = next((record for _, record in read(path) if isinstance(record, Run)), None)
-    for name in ("device", "source", "versions", "methods") if earlier else ():
+    for name in ("device", "source", "versions", "methods", "ranks") if earlier else ():
         if getattr(earlier, name) != getattr(run, name):
             raise NotComparableError(
                 f"{path}: cannot go on, its {name} differs from what is here now; start a new run"
@@ -235,28 +240,26 @@ def measure(session: Session, jobs: tuple[Job, ...], done: Done) -> Outcome:
     replicates = range(session.options.replicates)
     session.bar = session.progress.add_task("starting", total=len(jobs) * len(replicates))
     todo = [(*task, n) for n in replicates for task in tasks(session, jobs, n, done)]
-    rows = [row(job) for job in to_build(session.ops, steps_of(todo))]
+    planned = (step for steps, *_ in todo for step in steps if isinstance(step, Job))
+    rows = [row(job) for job in to_build(session.ops, planned)]
     cuda = session.run.device.kind == "cuda"
-    compiled = cuda and ahead.worth_it(len(rows))
-    pool = ahead.pool(cuda, compiled, len(todo))
+    compiled = cuda and not session.options.ranks and ahead.worth_it(len(rows))
+    pools = {count: ranks.pool(count) for count in session.options.ranks}
+    pools[0] = ahead.pool(cuda, compiled, len(todo))
     try:
         if compiled:
-            pool.fill()
+            pools[0].fill()
             compile_ahead(session, rows)
         for steps, interpret, replicate in todo:
-            run_task(session, pool, steps, replicate, interpret)
+            run_task(session, pools[ranks_of(steps)], steps, replicate, interpret)
             if session.out_of_budget():
                 return "budget"
     except KeyboardInterrupt:
         return "interrupted"
     finally:
-        pool.end()
+        for pool in pools.values():
+            pool.end()
     return "complete"
-
-
-def steps_of(todo: list[tuple[list[Any], bool, int]]) -> list[Job]:
-    """Return the jobs of all tasks."""
-    return [step for steps, *_ in todo for step in steps if isinstance(step, Job)]
 
 
 def compile_ahead(session: Session, rows: list[dict[str, Any]]) -> None:
@@ -281,11 +284,14 @@ def tasks(
     for job in ordered(jobs, replicate):
         series = tuple(s for s in job.series if (key(job.case(s)), replicate) not in done)
         if series:
-            left.append(Job(job.op, job.implementation, job.mode, job.workload, series, job.check))
+            left.append(replace(job, series=series))
     if not left:
         return []
-    timed = [[job for job in left if job.op == name and not job.check] for name in session.ops]
-    checked = [[job for job in left if job.op == name and job.check] for name in session.ops]
+    groups = [(name, n) for name in session.ops for n in session.options.ranks or (0,)]
+    timed = [
+        [job for job in left if (job.op, job.ranks) == one and not job.check] for one in groups
+    ]
+    checked = [[job for job in left if (job.op, job.ranks) == one and job.check] for one in groups]
     device = [with_sentinels(jobs) for jobs in timed if jobs] or [[]]
     device[0].insert(0, phase("before", False))
     device[-1].append(phase("after", True))

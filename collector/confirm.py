@@ -98,6 +98,7 @@ def options_for(suspects: tuple[Row, ...], request: Request) -> CollectOptions:
     """Return options that select all suspects, and perhaps more, with as many replicates."""
     keys = [row.key for row in suspects]
     counts = [row.judgement.comparison.n_after for row in suspects if row.judgement]
+    ranks = {dict(key.sizes).get("ranks", 0) for key in keys}
     return CollectOptions(
         ops=_distinct(key.op for key in keys),
         implementations=_distinct(key.implementation for key in keys),
@@ -106,6 +107,8 @@ def options_for(suspects: tuple[Row, ...], request: Request) -> CollectOptions:
         modes=_distinct(key.mode for key in keys),
         timers=_distinct(key.timer for key in keys),
         caches=_distinct(key.cache for key in keys),
+        # Over ranks and in one process are two runs; what only one of them is can be looked at.
+        ranks=tuple(sorted(ranks)) if all(ranks) else (),
         replicates=max(LEAST_REPLICATES, *counts),
         output=request.data,
     )

@@ -41,20 +41,31 @@ class Worker:
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """Start it in its own session, so that Ctrl-C reaches only this process."""
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.read, write = os.pipe()
-        self.process = subprocess.Popen(
+        self.launch(
             [sys.executable, "-m", module, str(write), *imports],
+            environment(interpret, settings),
+            pass_fds=(write,),
+        )
+        os.close(write)
+
+    def launch(
+        self, command: Sequence[str], env: Mapping[str, str], stdout: int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Start the process; what it says, on purpose or not, is kept for its last words."""
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            command,
             stdin=subprocess.PIPE,
-            stdout=self.errors,
+            stdout=self.errors if stdout is None else stdout,
             stderr=self.errors,
             text=True,
             cwd=ROOT,
-            env=environment(interpret, settings),
-            pass_fds=(write,),
+            env=env,
+            pass_fds=pass_fds,
             start_new_session=True,
         )
-        os.close(write)
         self.ended = False
 
     def alive(self) -> bool:

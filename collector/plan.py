@@ -20,6 +20,8 @@ GPU_SERIES: tuple[Series, ...] = (
     ("submit", "hot"),
 )
 CPU_SERIES: tuple[Series, ...] = (("call", "hot"),)
+# Calls first: they are kept where a graph of what ranks say to each other cannot be made.
+RANKED_SERIES: tuple[Series, ...] = (("call", "hot"), ("graph", "hot"))
 USUAL_TIMERS: tuple[Timer, ...] = ("graph", "call")
 
 
@@ -38,6 +40,7 @@ class CollectOptions:
     modes: tuple[str, ...] = ()
     timers: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
     replicates: int = 1
     budget_s: float | None = None
     timeout_s: float = 300.0
@@ -60,6 +63,11 @@ class Job:
     workload: Workload
     series: tuple[Series, ...]
     check: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks that share it; 0 where it runs in one process of its own."""
+        return self.workload.sizes.get("ranks", 0)
 
     def case(self, series: Series) -> Case:
         """Return the key of one series of this job."""
@@ -84,8 +92,28 @@ def plan(ops: Mapping[str, Op], options: CollectOptions, device: str) -> tuple[J
     chosen = [ops[name] for name in options.ops or ops]
     jobs = tuple(job for op in chosen for job in op_jobs(op, options, device))
     if not jobs:
-        raise PlanError("nothing to measure: no workload and implementation fit the selection")
+        raise PlanError(nothing(ops, options))
     return jobs
+
+
+def nothing(ops: Mapping[str, Op], options: CollectOptions) -> str:
+    """Say that a selection is empty, and what runs on ranks where that was asked for."""
+    text = "nothing to measure: no workload and implementation fit the selection"
+    there = {name: ranks_in(op) for name, op in ops.items() if ranks_in(op)}
+    if not options.ranks or not there:
+        return text
+    counts = ", ".join(map(str, sorted(set().union(*there.values()))))
+    return f"{text}; on ranks run {', '.join(there)}, on {counts} of them"
+
+
+def ranks_in(op: Op) -> set[int]:
+    """Return the numbers of ranks that an op has workloads for."""
+    return {workload["ranks"] for workload in op.workloads if "ranks" in workload.sizes}
+
+
+def ranks_of(steps: Iterable[object]) -> int:
+    """Return the number of ranks that the jobs among some steps run on; 0 for none."""
+    return max((step.ranks for step in steps if isinstance(step, Job)), default=0)
 
 
 def op_jobs(op: Op, options: CollectOptions, device: str) -> Iterable[Job]:
@@ -96,7 +124,8 @@ def op_jobs(op: Op, options: CollectOptions, device: str) -> Iterable[Job]:
                 continue
             check = device == "cpu" and implementation.kind in ("triton", "library")
             series = chosen_series(options, device)
-            if series and fits(workload, options, "smoke" if check else device):
+            where = "smoke" if check and not options.ranks else device
+            if series and on_ranks(workload, options) and fits(workload, options, where):
                 for mode in chosen_modes(op, workload, options):
                     if implementation.builder(mode):
                         yield Job(op.name, implementation.name, mode, workload, series, check)
@@ -107,6 +136,12 @@ def chosen_modes(op: Op, workload: Workload, options: CollectOptions) -> tuple[M
     if not options.modes and not options.workloads:
         return ("forward",)
     return tuple(mode for mode in op.modes(workload) if wanted(mode, options.modes))
+
+
+def on_ranks(workload: Workload, options: CollectOptions) -> bool:
+    """Tell whether a workload runs on the ranks that are asked for, or alone where none are."""
+    count = workload.sizes.get("ranks")
+    return count in options.ranks if options.ranks else count is None
 
 
 def fits(workload: Workload, options: CollectOptions, where: str) -> bool:
@@ -139,7 +174,8 @@ def parse_sizes(text: str) -> dict[str, int]:
 
 def chosen_series(options: CollectOptions, device: str) -> tuple[Series, ...]:
     """Return the timer and cache pairs that are selected; `submit` only where it is named."""
-    series = GPU_SERIES if device == "cuda" else CPU_SERIES
+    on_gpu = RANKED_SERIES if options.ranks else GPU_SERIES
+    series = on_gpu if device == "cuda" else CPU_SERIES
     return tuple(
         (timer, cache)
         for timer, cache in series
@@ -240,6 +276,7 @@ def cost_of(op: Op, implementation: Implementation, job: Job) -> dict[str, objec
         "minimal_bytes": cost.minimal_bytes,
         "special_ops": cost.special_ops,
         "pipe": cost.pipe,
+        "link_bytes": cost.link_bytes if job.ranks else None,
         "traffic_bytes": traffic(job.workload) if traffic else None,
         "launches": launches(job.workload) if launches else None,
     }

@@ -132,6 +132,17 @@ class OpInfo(Strict):
     """What the axis counts, in the plural, for example `matrices`; null: as the axis is called."""
 
 
+class RanksInfo(Strict):
+    """How the ranks of a run reach each other."""
+
+    backend: Literal["nccl", "gloo"]
+    """What adds over ranks; its version is among `versions`."""
+    topology: str | None = None
+    """Links between the GPUs, for example `NVLink (NV18)` or `PCIe (PIX)`; null on a CPU."""
+    environment: dict[str, str]
+    """What was set for the ranks: `NCCL_NVLS_ENABLE` of 0 leaves NVLink multicast off."""
+
+
 class Run(Strict):
     """First line of a file: one start of the collector."""
 
@@ -158,6 +169,8 @@ class Run(Strict):
     """Catalogue of the ops of this run."""
     flags: list[str]
     """What a reader must know of the whole run, for example `shared-device`."""
+    ranks: RanksInfo | None = None
+    """How ranks reach each other; null where each case ran in one process."""
 
 
 class WorkloadKey(Strict):
@@ -247,6 +260,9 @@ class CostRecord(Strict):
     """Exponentials, reciprocals, roots and the like."""
     pipe: str
     """Unit that the flops run on: `fp32`, `bf16`, `fp16`, `tf32` or `int8`."""
+    link_bytes: Count | None = None
+    """Bytes that each rank sends to others, by the model of a ring; the rest is of one rank too.
+    Null where there are no ranks."""
     traffic_bytes: Count | None = None
     """Bytes that this implementation is expected to move, where that is modelled."""
     launches: Count | None = None
@@ -303,6 +319,15 @@ class Telemetry(Strict):
     """Raw bits of the reasons that held clocks down, or'ed together."""
 
 
+class RankTimes(Strict):
+    """Times of the ranks of one case."""
+
+    median_ns: Annotated[list[Positive], Field(min_length=1)]
+    """Median of each rank, in the order of ranks."""
+    slowest: Count
+    """The rank with the longest median, whose samples are the latency of the case."""
+
+
 class Measurement(Strict):
     """One case in one replicate."""
 
@@ -323,6 +348,8 @@ class Measurement(Strict):
     """Seconds since the start of the run."""
     latency: Latency | None = None
     """Time of one call; null unless passed."""
+    ranks: RankTimes | None = None
+    """Times of the single ranks; null unless passed, and where the workload has no size `ranks`."""
     cost: CostRecord | None = None
     """Null: as in the first line of the same op, implementation, mode, workload and replicate."""
     correctness: Correctness | None = None

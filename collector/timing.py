@@ -60,8 +60,23 @@ class Method:
         return asdict(self)
 
 
-def method_of(timer: Timer, cache: Cache) -> Method:
+@dataclass(frozen=True, slots=True)
+class RankedMethod(Method):
+    """The method over ranks: all begin a sample at a barrier, and decide alike when to stop.
+
+    They leave the barrier some 10 us apart, which a longer sample makes small.
+    """
+
+    target_ns: int = 10_000_000
+    samples_max: int = 30
+    begins: str = "barrier"
+    nvlink_multicast: bool = False
+
+
+def method_of(timer: Timer, cache: Cache, ranked: bool = False) -> Method:
     """Return the method of a series. Host times never settle so far: fewer samples will do."""
+    if ranked:
+        return RankedMethod(timer, cache)
     return Method(timer, cache) if timer == "graph" else Method(timer, cache, samples_max=30)
 
 
@@ -164,19 +179,23 @@ def settled(samples_ns: Sequence[int], half_width: float) -> bool:
     return (high - low) / 2 <= half_width * statistics.median(samples_ns)
 
 
-def sample(method: Method, block: Callable[[], list[int]]) -> tuple[list[int], Stop]:
+def sample(
+    method: Method,
+    block: Callable[[], list[int]],
+    now_ns: Callable[[], int] = time.perf_counter_ns,
+) -> tuple[list[int], Stop]:
     """Call a block of samples until the median is settled, the budget ends or enough is had."""
-    warm_until = time.perf_counter_ns() + method.warm_ns
+    warm_until = now_ns() + method.warm_ns
     block()
-    while time.perf_counter_ns() < warm_until:
+    while now_ns() < warm_until:
         block()
     samples: list[int] = []
-    end = time.perf_counter_ns() + method.budget_ns
+    end = now_ns() + method.budget_ns
     while True:
         samples += block()
         if len(samples) >= method.samples_min and settled(samples, method.settled_half_width):
             return samples, "settled"
-        if time.perf_counter_ns() > end and len(samples) >= 3:
+        if now_ns() > end and len(samples) >= 3:
             return samples, "budget"
         if len(samples) >= method.samples_max:
             return samples, "limit"
@@ -196,6 +215,10 @@ class Clock:
         """Wait for the device."""
         if self.cuda:
             torch.cuda.synchronize()
+
+    def now_ns(self) -> int:
+        """Return the time by which sampling ends."""
+        return time.perf_counter_ns()
 
     def first_call(self, thunk: Thunk) -> tuple[Outputs, float]:
         """Call once, compilation included; returns the outputs and the seconds it took."""
@@ -263,7 +286,7 @@ class Clock:
         def block() -> list[int]:
             return self._replays(graph, plan.flush, count)
 
-        samples, stopped = sample(method, block)
+        samples, stopped = sample(method, block, self.now_ns)
         return Timing(samples, plan.calls, plan.sets, stopped), graph, outputs
 
     def call(self, method: Method, thunk: Thunk) -> Timing:
@@ -289,7 +312,7 @@ class Clock:
 
         gc.disable()
         try:
-            samples, stopped = sample(method, block)
+            samples, stopped = sample(method, block, self.now_ns)
         finally:
             gc.enable()
         return Timing(samples, calls, 1, stopped)

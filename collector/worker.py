@@ -210,7 +210,7 @@ def measurement(
     return Measurement(
         case=job.case(series),
         workload_hash=plan.workload_hash(op, job.workload),
-        method_id=method_of(*series).id,
+        method_id=method_of(*series, ranked=job.ranks > 0).id,
         replicate=replicate,
         status=status,
         at_s=at_s,

@@ -56,12 +56,14 @@ class Cost:
 
     `flops` counts floating-point operations, `minimal_bytes` each input read once and each output
     written once, `special_ops` exponentials, reciprocals, roots and the like; `pipe` names the
-    unit that the flops run on.
+    unit that the flops run on. Over ranks all are those of one rank, and `link_bytes` what it sends
+    to others.
     """
 
     flops: int
     minimal_bytes: int
     special_ops: int = 0
+    link_bytes: int = 0
     pipe: Pipe = "fp32"
 
 

@@ -152,4 +152,6 @@ def command(key: SeriesKey) -> str:
         "--timer": key.timer,
         "--cache": key.cache,
     }
+    if ranks := dict(key.sizes).get("ranks"):
+        options["--ranks"] = str(ranks)
     return " ".join([COLLECT, *(f"{name} {shlex.quote(text)}" for name, text in options.items())])
