@@ -12,32 +12,43 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
 import re
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
-from triton.tools.disasm import get_sass
 
 from collector import codegen, machine_code
 from collector.code_reading import code_hash
 from collector.code_record import Codegen, CodeUse, Instructions, MachineCode
+from collector.disassembly import disassembled
 from collector.launches import Form, Launch, Pointer, compiled, forms, op_launches
 from collector.occupancy import occupancy
 from kernels.registry import load_op
 
 Outcome = dict[str, Any]
+SHARE = 32  # jobs of a process, which disassembles them at once
 HERE = Path(__file__).parent
-ANALYSIS = ("codegen", "launches", "machine_code", "occupancy", "record", "static_worker")
+ANALYSIS = (
+    "codegen",
+    "disassembly",
+    "launches",
+    "machine_code",
+    "occupancy",
+    "record",
+    "static_worker",
+)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -52,6 +63,9 @@ class Job:
     target: str
     form: Form
     path: Path
+
+
+Task: TypeAlias = tuple[Job, Path]
 
 
 def gpu_target(name: str) -> GPUTarget:
@@ -91,86 +105,130 @@ def analysis() -> list[str]:
     return [(HERE / f"{name}.py").read_text(encoding="utf-8") for name in ANALYSIS]
 
 
-def described(form: Form, target: str) -> Outcome:
-    """Compile a form and say what came out, as a record's `code` and as text."""
+class Built(NamedTuple):
+    """What is kept of a compilation until its machine code is read."""
+
+    name: str
+    shared_bytes: int
+    num_warps: int
+    assembly: str | None
+    cubin: bytes | None
+
+
+def built(form: Form, target: str) -> Built:
+    """Compile a form."""
     kernel = compiled(form, gpu_target(target))
-    read = read_gcn if "amdgcn" in kernel.asm else read_sass
-    text, needs, instructions = read(kernel)
-    fits = occupancy(target, needs.registers, kernel.metadata.shared, kernel.metadata.num_warps)
-    code = MachineCode(
+    names, asm = kernel.metadata, kernel.asm
+    return Built(kernel.name, names.shared, names.num_warps, asm.get("amdgcn"), asm.get("cubin"))
+
+
+def described(target: str, made: Built, code: str) -> Outcome:
+    """Say what came out, as a record's `code` and as text."""
+    read = read_gcn if made.cubin is None else read_sass
+    needs, instructions = read(made, code)
+    text = codegen.normalised(code, made.name)
+    fits = occupancy(target, needs.registers, made.shared_bytes, made.num_warps)
+    record = MachineCode(
         **needs._asdict(),
         **fits._asdict(),
-        shared_bytes=kernel.metadata.shared,
+        shared_bytes=made.shared_bytes,
         sass_hash=code_hash(text),
         instructions=instructions,
     )
-    return {"code": code.model_dump(mode="json"), "text": text}
+    return {"code": record.model_dump(mode="json"), "text": text}
 
 
-def read_sass(kernel: Any) -> tuple[str, machine_code.Resources, Instructions]:
-    """Disassemble an NVIDIA kernel."""
-    cubin = kernel.asm["cubin"]
-    sass = get_sass(cubin)
+def read_sass(made: Built, sass: str) -> tuple[machine_code.Resources, Instructions]:
+    """Read the resources and count the instructions of an NVIDIA kernel."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
+        file.write(made.cubin or b"")
         file.flush()
         command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     counted = machine_code.sass_instructions(machine_code.sass_opcodes(sass))
-    text = codegen.normalised(sass, kernel.name)
-    return text, machine_code.sass_resources(usage, sass), counted
+    return machine_code.sass_resources(usage, sass), counted
 
 
-def read_gcn(kernel: Any) -> tuple[str, machine_code.Resources, Instructions]:
-    """Read the assembly of an AMD kernel."""
-    assembly = kernel.asm["amdgcn"]
-    code = machine_code.gcn_code(assembly)
+def read_gcn(made: Built, code: str) -> tuple[machine_code.Resources, Instructions]:
+    """Read the resources and count the instructions of an AMD kernel."""
     counted = machine_code.gcn_instructions(machine_code.gcn_opcodes(code))
-    text = codegen.normalised(code, kernel.name)
-    return text, machine_code.gcn_resources(assembly), counted
+    return machine_code.gcn_resources(made.assembly or ""), counted
 
 
-def child(tasks: list[tuple[Job, Path]]) -> None:
-    """Compile jobs one after another; whatever a job prints, or dies of, is in its log."""
+def child(tasks: list[Task]) -> None:
+    """Compile jobs one after another, then read what came out; a log holds what its job prints."""
     for job, log in tasks:
-        with log.open("wb") as handle:
-            os.dup2(handle.fileno(), 1)
-            os.dup2(handle.fileno(), 2)
-        outcome = json.dumps(described(job.form, job.target))
-        write(log.with_suffix(".json"), outcome)
+        kept = log.with_suffix(".built")
+        if not kept.exists():
+            speak_into(log)
+            write(kept, pickle.dumps(built(job.form, job.target)))
+    for target in dict.fromkeys(job.target for job, _ in tasks):
+        here = [log for job, log in tasks if job.target == target]
+        made = [pickle.loads(log.with_suffix(".built").read_bytes()) for log in here]
+        for log, one, code in zip(here, made, codes(made), strict=True):
+            speak_into(log)
+            outcome = json.dumps(described(target, one, code))
+            write(log.with_suffix(".json"), outcome.encode())
 
 
-def write(path: Path, text: str) -> None:
+def codes(made: list[Built]) -> list[str]:
+    """Return the machine code of kernels of one target as text."""
+    cubins = [one.cubin for one in made if one.cubin is not None]
+    if cubins:
+        return disassembled(cubins)
+    return [machine_code.gcn_code(one.assembly or "") for one in made]
+
+
+def speak_into(log: Path) -> None:
+    """Let all that this process prints from here on be added to a file."""
+    with log.open("ab") as handle:
+        os.dup2(handle.fileno(), 1)
+        os.dup2(handle.fileno(), 2)
+
+
+def write(path: Path, content: bytes) -> None:
     """Write a file that either is there whole or not at all."""
     draft = path.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8")
+    draft.write_bytes(content)
     draft.replace(path)
 
 
 def run_all(jobs: Iterable[Job], scratch: Path, workers: int) -> Iterator[tuple[Job, str | None]]:
-    """Compile jobs in forks of this process, as many as there are workers.
+    """Compile jobs in forks of this process, as many at a time as there are workers.
 
     Yields why each failed, or None; what has not failed is in the cache from then on. A compiler
     that dies takes only its own job with it.
     """
     context = multiprocessing.get_context("fork")
-    tasks = [(job, scratch / f"{place}.log") for place, job in enumerate(jobs)]
-    shares = [share for first in range(workers) if (share := tasks[first::workers])]
-    running: dict[Any, tuple[Any, list[tuple[Job, Path]]]] = {}
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    tasks = [(job, folder / f"{place}.log") for place, job in enumerate(jobs)]
+    count = max(min(workers, len(tasks)), -(-len(tasks) // SHARE))
+    shares = deque(tasks[first::count] for first in range(count))
+    running: dict[Any, tuple[Any, list[Task]]] = {}
     while shares or running:
-        for share in shares:
-            process = context.Process(target=child, args=(share,))
+        while shares and len(running) < workers:
+            process = context.Process(target=child, args=(share := shares.popleft(),))
             process.start()
             running[process.sentinel] = process, share
-        ended = [running.pop(one) for one in multiprocessing.connection.wait(list(running))]
-        shares = []
-        for process, share in ended:
+        ended = multiprocessing.connection.wait(list(running))
+        for process, share in [running.pop(one) for one in ended]:
             process.join()
-            done = [task for task in share if task[1].with_suffix(".json").exists()]
-            yield from (collected(job, log, 0) for job, log in done)
-            left = share[len(done) :]
-            yield from (collected(job, log, process.exitcode) for job, log in left[:1])
-            shares += [left[1:]] if left[1:] else []
+            lost = died_of(share) if process.exitcode else []
+            yield from (collected(job, log, process.exitcode) for job, log in lost)
+            left = [task for task in share if task not in lost]
+            if lost and left:
+                shares.append(left)
+            else:
+                yield from (collected(job, log, 0) for job, log in left)
+
+
+def died_of(share: list[Task]) -> list[Task]:
+    """Return the task that a process died of: the first that it has not finished, if any."""
+    for done in (".built", ".json"):
+        unfinished = [task for task in share if not task[1].with_suffix(done).exists()]
+        if unfinished:
+            return unfinished[:1]
+    return []
 
 
 def collected(job: Job, log: Path, exit_code: int) -> tuple[Job, str | None]:
