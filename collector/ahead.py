@@ -28,20 +28,18 @@ def worth_it(jobs: int) -> bool:
     return jobs >= WORTH_IT_JOBS and hands() > 1
 
 
-def settings(compiled: bool) -> dict[str, str]:
+def settings() -> dict[str, str]:
     """Return what all processes of a run on a GPU have in common, so that they share caches.
 
-    Inductor would move Triton's cache at its first use. Where all is compiled ahead, no process
-    needs helpers, which would start while it measures.
+    Inductor would move Triton's cache at its first use.
     """
     home = Path(os.environ.get("TRITON_HOME") or Path.home())
-    shared = {"TRITON_CACHE_DIR": str(home / ".triton" / "cache")}
-    return shared | ({"TORCHINDUCTOR_COMPILE_THREADS": "1"} if compiled else {})
+    return {"TRITON_CACHE_DIR": str(home / ".triton" / "cache")}
 
 
-def pool(cuda: bool, compiled: bool, tasks: int) -> Pool:
+def pool(cuda: bool, tasks: int) -> Pool:
     """Make the pool of workers; on a CPU none is started ahead, where it would disturb."""
-    imports, common = (IMPORTS, settings(compiled)) if cuda else ((), {})
+    imports, common = (IMPORTS, settings()) if cuda else ((), {})
 
     def start(interpret: bool) -> Worker:
         return Worker("collector.worker", interpret, imports, common)
@@ -51,7 +49,7 @@ def pool(cuda: bool, compiled: bool, tasks: int) -> Pool:
 
 def builder() -> Worker:
     """Start a process that builds what it is told to."""
-    return Worker("collector.builder", settings=settings(compiled=True))
+    return Worker("collector.builder", settings=settings())
 
 
 def build_all(

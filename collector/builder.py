@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 import torch
 
@@ -32,32 +32,9 @@ def build(bench: Bench, job: plan.Job) -> None:
         builder = implementation.builder(job.mode)
         if builder is None or impossible(bench, op, job):
             return
-        if implementation.kind == "compiled":
-            torch._dynamo.reset()
         thunk = builder(bench.prepare(op, job.mode, job.workload, 1)[0])
         thunk()
         compiled_code(bench, implementation, thunk)
-
-
-def leave_choices_open() -> None:
-    """Keep what is chosen by time out of all caches: others use the card now, who measures chooses.
-
-    Inductor compiles all configurations of a kernel; the first one runs, none is noted as the best.
-    Where a choice shapes what is compiled, such as padding, nothing is compiled here.
-    """
-    os.environ.pop("TRITON_CACHE_AUTOTUNING", None)
-    from torch._inductor.runtime import benchmarking, triton_heuristics
-
-    def keep_first(autotuner: Any, *_: Any, **__: Any) -> None:
-        del autotuner.launchers[1:]
-
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise RuntimeError("nothing is timed ahead of the measurement")
-
-    assert triton_heuristics.CachingAutotuner.autotune_to_one_config
-    triton_heuristics.CachingAutotuner.autotune_to_one_config = keep_first
-    for name in ("benchmark", "benchmark_gpu"):
-        setattr(benchmarking.benchmarker, name, refuse)
 
 
 def receive(stream: IO[str], jobs: SimpleQueue[str]) -> None:
@@ -71,7 +48,8 @@ def main() -> NoReturn:
     """Build one job after another until this process is ended."""
     jobs: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=receive, args=(sys.stdin, jobs), daemon=True).start()
-    leave_choices_open()
+    # What is chosen by time while others use the card is not kept for those who measure.
+    os.environ.pop("TRITON_CACHE_AUTOTUNING", None)
     # As the process that measures does.
     torch.cuda.set_stream(torch.cuda.Stream())
     watcher = device.Watcher(None)

@@ -245,7 +245,7 @@ def measure(session: Session, jobs: tuple[Job, ...], done: Done) -> Outcome:
     cuda = session.run.device.kind == "cuda"
     compiled = cuda and not session.options.ranks and ahead.worth_it(len(rows))
     pools = {count: ranks.pool(count) for count in session.options.ranks}
-    pools[0] = ahead.pool(cuda, compiled, len(todo))
+    pools[0] = ahead.pool(cuda, len(todo))
     try:
         if compiled:
             pools[0].fill()

@@ -240,23 +240,21 @@ def ordered(jobs: Sequence[Job], replicate: int) -> list[Job]:
 
 
 def to_build(ops: Mapping[str, Op], jobs: Iterable[Job]) -> list[Job]:
-    """List the jobs that compile something, each once, in the order in which to share them out.
+    """List the jobs to compile ahead, each once, in the order in which to share them out.
 
-    torch.compile takes longest and comes first. Workloads of one implementation lie far apart: the
-    first of them often leaves in the cache what the next ones need.
+    Workloads of one implementation lie far apart: the first of them often leaves in the cache what
+    the next ones need. Not torch.compile: it chooses among configurations by time, on a card that
+    nobody else uses.
     """
     groups: dict[tuple[str, str, Mode], dict[str, Job]] = {}
     for job in jobs:
         implementation = ops[job.op].implementation(job.implementation)
-        if implementation.kind != "eager" and not implementation.unsupported(job.workload):
+        ahead = implementation.kind in ("triton", "library")
+        if ahead and not implementation.unsupported(job.workload):
             group = groups.setdefault((job.op, job.implementation, job.mode), {})
             group.setdefault(job.workload.key, job)
-    rows = [
-        (ops[job.op].implementation(job.implementation).kind != "compiled", index, job)
-        for group in groups.values()
-        for index, job in enumerate(group.values())
-    ]
-    return [job for *_, job in sorted(rows, key=lambda row: row[:2])]
+    rows = [(index, job) for group in groups.values() for index, job in enumerate(group.values())]
+    return [job for _, job in sorted(rows, key=lambda row: row[0])]
 
 
 def rotate(row: list[Job], by: int) -> list[Job]:

@@ -93,17 +93,17 @@ def test_a_cache_that_the_person_at_the_terminal_names_is_kept(monkeypatch):
     from collector.crew import environment
 
     monkeypatch.setenv("TRITON_CACHE_DIR", "/theirs")
-    assert environment(False, ahead.settings(compiled=True))["TRITON_CACHE_DIR"] == "/theirs"
+    assert environment(False, ahead.settings())["TRITON_CACHE_DIR"] == "/theirs"
     monkeypatch.delenv("TRITON_CACHE_DIR")
     monkeypatch.setenv("TRITON_HOME", "/elsewhere")
-    made = environment(False, ahead.settings(compiled=True))
+    made = environment(False, ahead.settings())
     assert made["TRITON_CACHE_DIR"] == "/elsewhere/.triton/cache"
 
 
 def test_on_a_cpu_no_worker_starts_ahead(monkeypatch):
     started = []
     monkeypatch.setattr(ahead, "Worker", lambda *args: started.append(args) or Ready())
-    ahead.pool(cuda=False, compiled=False, tasks=5).take(interpret=False)
+    ahead.pool(cuda=False, tasks=5).take(interpret=False)
     assert started == [("collector.worker", False, (), {})]
 
 

@@ -131,22 +131,18 @@ def test_the_workload_hash_covers_what_moves_a_number_and_not_its_tags():
     assert same not in changed
 
 
-def test_all_that_compiles_is_built_once_and_torch_compile_first():
+def test_all_that_compiles_without_timing_is_built_once():
     jobs = plan(OPS, CollectOptions(), "cuda")
     built = to_build(OPS, [*jobs, *jobs])
-    kinds = [OPS[job.op].implementation(job.implementation).kind for job in built]
     wanted_jobs = {
         job
         for job in jobs
-        if OPS[job.op].implementation(job.implementation).kind != "eager"
+        if OPS[job.op].implementation(job.implementation).kind in ("triton", "library")
         and OPS[job.op].implementation(job.implementation).unsupported(job.workload) is None
     }
     assert Counter(built) == Counter(wanted_jobs)
-    assert kinds == sorted(kinds, key=lambda kind: kind != "compiled")
 
 
 def test_the_first_jobs_to_be_built_are_of_different_implementations():
     built = to_build(OPS, plan(OPS, CollectOptions(), "cuda"))
-    for kind in ("compiled", "triton"):
-        first = [j for j in built if OPS[j.op].implementation(j.implementation).kind == kind][:8]
-        assert len({(job.op, job.implementation) for job in first}) == 8
+    assert len({(job.op, job.implementation) for job in built[:8]}) == 8

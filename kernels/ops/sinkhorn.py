@@ -13,7 +13,7 @@ from kernels.spec import Implementation, Mark, Op, Workload
 if TYPE_CHECKING:
     from kernels.spec import Inputs, Thunk
 
-COMPILED_BATCHES = (4**6, 4**11)
+COMPILED_BATCHES = (32768, 2**21)
 
 
 def _compiled_scalars(inputs: Inputs) -> Thunk:
@@ -51,6 +51,7 @@ def _workloads() -> tuple[Workload, ...]:
         *(rows(batch, 4, 20, "edge") for batch in (0, 67)),
         *(rows(batch, 4, 1, "edge") for batch in (255, 1025)),
         *(rows(4**10, 4, n_iter, "full") for n_iter in (1, 5, 10, 50)),
+        *(rows(batch, 4, 20, "full") for batch in COMPILED_BATCHES),
         rows(4**12, 4, 1, "full"),
         *(rows(4**8, n, 20, "full") for n in (2, 8, 16, 32)),
         *(rows(4**10, 4, 20, "full", dtype=d) for d in ("float16", "bfloat16")),

@@ -59,7 +59,8 @@ def _liger_unsupported(workload) -> str | None:
 def _workloads():
     rows = problem.rows
     return problem.tagged(
-        *(rows(batch, 4, 20, "default") for batch in (1, 4**5, 4**7, 32768, 4**9, 4**11)),
+        *(rows(batch, 4, 20, "default") for batch in (1, 4**5, 4**7, 32768, 4**11)),
+        rows(4**9, 4, 20, "full"),
         *(rows(batch, 4, 20, "full", "gradient") for batch in problem.GRADIENT_BATCHES),
         rows(64, 4, 20, "cpu"),
         rows(5, 4, 5, "smoke"),
