@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from collector.code_record import Codegen, Toolchain, parse_code
 from collector.reading import BadLineError, Problem, bad_field, json_object
 
-REMEDY = "delete the file; `python -m collector codegen --commit` with its commit writes it again"
+REMEDY = "restore it with git, or delete it: a record needs no text"
 
 
 @dataclass(frozen=True, slots=True)
