@@ -7,8 +7,11 @@ at once: torchrun then ends the others, and whoever started it writes down the c
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import select
+import signal
 import sys
 import threading
 from dataclasses import dataclass, field, replace
@@ -26,7 +29,6 @@ from collector.record import RankTimes, Sentinel
 from collector.timing import Clock, Timing, method_of
 from collector.worker import (
     first_line,
-    follow_parent,
     impossible,
     job_of,
     run_sentinels,
@@ -45,6 +47,7 @@ from kernels.spec import Op
 if TYPE_CHECKING:
     from kernels.spec import Thunk
 
+PR_SET_PDEATHSIG = 1
 MIB = 1024**2
 LINK_BYTES = {"cuda": 256 * MIB, "cpu": 4 * MIB}
 
@@ -79,6 +82,9 @@ class Group:
 
 class RankedClock(Clock):
     """Time what ranks do together: a sample is the longest of any rank, and kept of this one."""
+
+    # NCCL has a thread of its own that asks after events, which would end a capture.
+    capture_mode = "thread_local"
 
     def __init__(self, device: str, l2_bytes: int, watch: device.Watcher, group: Group) -> None:
         """Prepare as for one process."""
@@ -229,6 +235,19 @@ def join() -> Group:
     return Group()
 
 
+def follow_torchrun() -> None:
+    """Let the system end this process with torchrun, however that goes."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def follow_starter() -> None:
+    """End at once when who started torchrun is gone; read nothing, since all ranks share it."""
+    poll = select.poll()
+    poll.register(sys.stdin, 0)
+    poll.poll()
+    os._exit(70)
+
+
 def sent() -> int:
     """Take standard output for what is sent alone; whatever is printed goes to the errors."""
     stream = os.dup(1)
@@ -238,6 +257,8 @@ def sent() -> int:
 
 def main() -> None:
     """Join, wait for the task, work, say that all is done."""
+    follow_torchrun()
+    threading.Thread(target=follow_starter, daemon=True).start()
     out = sent()
     group = join()
     first = ranks.own() == 0
@@ -246,7 +267,6 @@ def main() -> None:
         channel = Channel(stream, 0.0)
         channel.send("ready")
         line = group.of_first(sys.stdin.readline() if first else None)
-        threading.Thread(target=follow_parent, args=(sys.stdin,), daemon=True).start()
         task = json.loads(line or sys.exit())
         channel.epoch = task["epoch"]
         work(task, channel, group)

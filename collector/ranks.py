@@ -42,11 +42,13 @@ class Ranks(Worker):
 
     def how_it_died(self) -> str:
         """Say which ranks failed and how, each with its last word."""
-        self.process.wait()
+        code = self.process.wait()
         self.errors.seek(0)
         text = self.errors.read()
         told = "; ".join(failures(text))
-        return f"a rank died: {told}" if told else f"torchrun failed{last_words(self.errors)}"
+        if told:
+            return f"a rank died: {told}"
+        return f"torchrun ended ({how(code)}){last_words(self.errors)}"
 
     def end(self) -> None:
         """End the ranks, let torchrun bury them, end it too where it does not end by itself."""

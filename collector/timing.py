@@ -68,6 +68,7 @@ class RankedMethod(Method):
     """
 
     target_ns: int = 10_000_000
+    calls_max: int = 500
     samples_max: int = 30
     begins: str = "barrier"
     nvlink_multicast: bool = False
@@ -204,6 +205,8 @@ def sample(
 class Clock:
     """Time thunks on one device; `watch` looks at the card while it is busy."""
 
+    capture_mode = "global"
+
     def __init__(self, device: str, l2_bytes: int, watch: Watch) -> None:
         """Prepare; the flush buffer is allocated once, at first use."""
         self.cuda = device == "cuda"
@@ -259,7 +262,9 @@ class Clock:
         graph = torch.cuda.CUDAGraph()
         gc.disable()
         try:
-            with torch.cuda.graph(graph, stream=capture_stream()):
+            with torch.cuda.graph(
+                graph, stream=capture_stream(), capture_error_mode=self.capture_mode
+            ):
                 for call in range(calls):
                     outputs[call % len(thunks)] = None
                     outputs[call % len(thunks)] = thunks[call % len(thunks)]()

@@ -102,6 +102,23 @@ def test_sinkhorn_intensity_is_that_of_its_paper_form():
     assert intensity_flops_per_byte(point(1.0, work(1472 * batch, 128 * batch))) == 11.5
 
 
+def test_links_limit_what_ranks_send_and_only_among_as_many_ranks():
+    limits = replace(H200, link_bytes_per_s={2: 4e11, 8: 2e11}, link_floor_ns={2: 2e4, 8: 3e4})
+    sent = work(minimal_bytes=1000).model_copy(update={"link_bytes": 40_000_000})
+
+    def limits_over(ranks, timer):
+        key = replace(KEY, sizes=(("ranks", ranks), ("slices", 64)), timer=timer, cache="hot")
+        return limits_ns(key, point(2e5, sent), limits, L2_BYTES)
+
+    assert limits_over(2, "call")["link"] == pytest.approx(1e5)
+    assert limits_over(8, "call")["link"] == pytest.approx(2e5)
+    assert "link" not in limits_over(4, "call")
+    assert regime(limits_over(2, "call")) == "link"
+    floors = [limits_over(2, timer)["latency"] for timer in ("call", "graph")]
+    assert floors == [2e4, H200.floor_graph_ns]
+    assert "link" not in limits_ns(KEY, point(cost=work(minimal_bytes=1000)), limits, L2_BYTES)
+
+
 def test_without_a_time_or_a_cost_there_is_no_rate():
     for nothing in (point(None, rms_norm(1, 1), sets=0), point(1000.0, None)):
         assert gb_per_s(nothing) is None

@@ -12,6 +12,7 @@ import pytest
 from collector import collect as collecting
 from collector import crew, links, ranks
 from collector.device import cpu_device
+from collector.history.load import load_history
 from collector.plan import CollectOptions, PlanError, plan
 from collector.record import Measurement, Run, Sentinel, decode_samples, parse
 from collector.timing import method_of, quantile
@@ -62,7 +63,7 @@ def torn(tmp_path_factory):
     (path,) = (output / "runs").rglob("*.jsonl")
     records = [parse(line) for line in path.read_text(encoding="utf-8").splitlines()]
     cases = {r.case.implementation: r for r in records if isinstance(r, Measurement)}
-    return SimpleNamespace(code=code, records=records, cases=cases)
+    return SimpleNamespace(code=code, records=records, cases=cases, data=output)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,12 @@ def test_a_run_says_how_ranks_reach_each_other_and_what_that_costs(torn):
         "link-2": 1024**2 // 4, "link-floor-2": 4,
     }  # fmt: skip
     assert links_["link-2"].latency.median_ns > links_["link-floor-2"].latency.median_ns
+    limits = load_history(torn.data).ceilings[run.run_id]
+    assert limits.link_floor_ns.keys() == limits.link_bytes_per_s.keys() == {2}
+    # Measured anew by each start of the ranks.
+    times_s = [r.latency.median_ns / 1e9 for r in torn.records if r.kind == "sentinel"
+               and r.name == "link-2"]  # fmt: skip
+    assert 1 / max(times_s) <= limits.link_bytes_per_s[2] / (1024**2 / 4) <= 1 / min(times_s)
 
 
 # What is planned --------------------------------------------------------------------------------

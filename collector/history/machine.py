@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from collector.history.model import Ceilings, SentinelPoint
@@ -63,7 +64,22 @@ def ceilings_of(points: Sequence[SentinelPoint]) -> Ceilings:
         floor_graph_ns=_floor(by_name, "empty"),
         floor_call_ns=_floor(by_name, "empty-call"),
         floor_submit_ns=_floor(by_name, "empty-submit"),
+        link_bytes_per_s={
+            ranks: rate
+            for ranks in _ranks_of(by_name)
+            if (rate := _rate(by_name, f"link-{ranks}", "bytes"))
+        },
+        link_floor_ns={
+            ranks: floor
+            for ranks in _ranks_of(by_name)
+            if (floor := _floor(by_name, f"link-floor-{ranks}"))
+        },
     )
+
+
+def _ranks_of(names: Iterable[str]) -> list[int]:
+    """Return the numbers of ranks whose links were measured."""
+    return sorted(int(found[1]) for name in names if (found := re.fullmatch(r"link-(\d+)", name)))
 
 
 def _fastest_copy(points: Mapping[str, SentinelPoint]) -> float | None:

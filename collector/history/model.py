@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from collector.reading import Problem as Problem
@@ -118,7 +118,8 @@ class Ceilings:
     """Measured limits of one device in one run; a limit that was not measured is None.
 
     Bandwidths in bytes/s, rates in operations/s, floors in ns per call. The copy is the fastest of
-    several. `gemm_flops_per_s` maps a pipe (`bf16`, `fp16`, `tf32`) to its rate.
+    several. `gemm_flops_per_s` maps a pipe (`bf16`, `fp16`, `tf32`) to its rate, those of links a
+    number of ranks to what each sends in a large all-reduce and to the time of a smallest one.
     """
 
     copy_bytes_per_s: float | None
@@ -131,6 +132,8 @@ class Ceilings:
     floor_graph_ns: float | None
     floor_call_ns: float | None
     floor_submit_ns: float | None
+    link_bytes_per_s: Mapping[int, float] = field(default_factory=dict)
+    link_floor_ns: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def memory_bytes_per_s(self) -> float | None:

@@ -9,7 +9,7 @@ from collector.history.model import Ceilings, History, Point, SeriesKey
 
 HOST_RATIO = 1.5
 ABOVE_ROOF = 1.02
-LIMITS = ("latency", "memory", "l2", "compute", "special")
+LIMITS = ("latency", "memory", "l2", "compute", "special", "link")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,10 @@ def limits_ns(
         "call": ceilings.floor_call_ns,
         "submit": ceilings.floor_submit_ns,
     }[key.timer]
-    found: dict[str, float | None] = {"latency": floor_ns}
+    ranks = dict(key.sizes).get("ranks", 0)
+    # A smallest all-reduce is timed by its call; in a graph it may be faster.
+    link_floor_ns = ceilings.link_floor_ns.get(ranks) if key.timer == "call" else None
+    found: dict[str, float | None] = {"latency": link_floor_ns or floor_ns}
     cost = point.cost
     if cost is not None and key.timer != "submit":
         # In a cache whose rate was not measured, memory is no limit and there is none to name.
@@ -60,6 +63,7 @@ def limits_ns(
             found["memory"] = _least_ns(cost.minimal_bytes, ceilings.memory_bytes_per_s)
         found["compute"] = _least_ns(cost.flops, pipe_flops_per_s(ceilings, cost.pipe))
         found["special"] = _least_ns(cost.special_ops, ceilings.special_ops_per_s)
+        found["link"] = _least_ns(cost.link_bytes or 0, ceilings.link_bytes_per_s.get(ranks))
     return {name: time for name in LIMITS if (time := found.get(name)) is not None}
 
 

@@ -89,8 +89,8 @@ def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> 
 
 
 def make_gradient(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
-    """Draw the gradient of the loss, of a size that makes those of embeddings about one."""
-    size = (all_rows(workload) * workload["dim"] * workload["slices"]) ** 0.5
+    """Draw the gradient of the loss, of a size that makes those of a rank's rows about one."""
+    size = (all_rows(workload) * workload["dim"] * workload["slices"]) ** 0.5 / workload["ranks"]
     return {"grad": size * (1 + torch.rand((), generator=generator, device=device))}
 
 
@@ -118,9 +118,11 @@ def workloads(axis: str, rows: Sequence[int]) -> tuple[Workload, ...]:
         sizes = {"ranks": ranks_, axis: size, "dim": dim, "slices": slices, "points": points}
         return sizes, dtype, tags
 
-    usual = 2048, 1024, 17, "bfloat16", "default", "gradient"
+    usual = 2048, 1024, 17, "bfloat16", "default"
     return problem.tagged(
         *(row(n, size, *usual) for n in COUNTS for size in rows),
+        # The truth of a gradient holds every angle of all ranks in float64.
+        *(row(n, rows[len(rows) // 2], *usual, "gradient") for n in COUNTS),
         *(row(n, 64, 48, 16, 9, "float32", "cpu", "gradient") for n in COUNTS),
         row(1, 64, 48, 16, 9, "float32", "smoke", "gradient"),
     )

@@ -150,7 +150,21 @@ def facts(ceilings: Ceilings) -> list[Fact]:
         Fact(name, words.duration(getattr(ceilings, attribute), 3), sentinel, meaning)
         for name, attribute, sentinel, meaning in FLOORS
     ]
-    return [*rates, *products, *floors]
+    return [*rates, *products, *floors, *link_facts(ceilings)]
+
+
+def link_facts(ceilings: Ceilings) -> list[Fact]:
+    """Return the limits of what ranks send to each other, by the number of ranks."""
+    sent = "what each rank sends in a large all-reduce, by the model of a ring"
+    rates = [
+        Fact(f"links, {n} ranks", words.rate(rate, "B/s"), f"link-{n}", sent)
+        for n, rate in sorted(ceilings.link_bytes_per_s.items())
+    ]
+    floors = [
+        Fact(f"floor, {n} ranks", words.duration(ns, 3), f"link-floor-{n}", "adding one number")
+        for n, ns in sorted(ceilings.link_floor_ns.items())
+    ]
+    return [*rates, *floors]
 
 
 # Health -----------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ REGIME_WORDS = {
     "l2": "L2-bound",
     "compute": "compute-bound",
     "special": "special-function-bound",
+    "link": "link-bound",
 }
 FEW_SAMPLES = 100
 HEADROOM = 0.1
