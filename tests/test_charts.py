@@ -172,6 +172,14 @@ def test_significant_keeps_the_digits_and_shows_no_exponent(value, digits):
     assert float(text.replace(",", "")) == pytest.approx(value, rel=10.0 ** (1 - digits))
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.123456789012, "0.1235"), (123456789.5, "1.235e+08"), (1024, 1024), ("", "")],
+)
+def test_what_columns_are_sorted_by_is_short_and_keeps_whole_numbers(value, text):
+    assert format.sortable(value) == text
+
+
 def test_names_of_one_group_never_look_alike():
     names = {f"way-{i}": "triton" for i in range(7)}
     made = palette.styles([names])

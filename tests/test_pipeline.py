@@ -188,7 +188,7 @@ def test_pages_lead_from_the_pipeline_to_its_regions_and_back(tmp_path):
 
 
 def test_page_of_a_pipeline_on_a_cpu_shows_unmeasured_regions_as_such(tmp_path):
-    sigreg_records.build(tmp_path, card=synthetic.CPU, tags=("cpu",))
+    sigreg_records.build(tmp_path, ops=(PIPELINE,), card=synthetic.CPU, tags=("cpu",))
     page = build.render(load_history(tmp_path), TEMPLATES)["kernels/sigreg.md"].decode()
     section = page.split('id="regions"')[1].split('id="time"')[0]
     assert section.count("not measured") >= 4 and "regions not all measured" in section

@@ -33,6 +33,7 @@ from dashboard.svg import Spark, sparkline
 File = tuple[str, bytes]
 COMMIT_PAGES = 50
 WHOLE_TABLES = 10
+ROWS_SHOWN = 100
 FEED_ENTRIES = 50
 CODE_TOLD = 3
 STATES = ("open", "acknowledged", "new", "confirmed", "reverted")
@@ -275,6 +276,7 @@ def _commit(book: Book, commit: Commit, tables: list[CommitTable], whole: bool) 
         commit=commit,
         groups=groups(tables),
         whole=whole,
+        rows_shown=ROWS_SHOWN,
         tables=[(table, sorted(table.rows, key=_rank)) for table in tables],
         runs=[run for run in book.history.runs.values() if run.source.commit == commit.sha],
         sizes_text=sizes_text,

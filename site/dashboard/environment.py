@@ -11,7 +11,7 @@ from dashboard.svg import DASHES, SYMBOLS
 
 FILTERS = (
     *("binary", "bytes_text", "change", "compact", "date", "duration", "interval", "percent"),
-    *("moved", "plural", "rate", "scientific", "short", "significant", "slug", "times"),
+    *("moved", "plural", "rate", "scientific", "short", "significant", "slug", "sortable", "times"),
 )
 
 

@@ -66,6 +66,11 @@ def compact(value: float) -> str:
     return rate(value, "").strip()
 
 
+def sortable(value: float | str) -> float | str:
+    """Shorten what a column is sorted by: tables hold thousands, and digits do not compress."""
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
 def scientific(value: float) -> str:
     """Write a number that may be very small, for example `5.4e-4`."""
     if value == 0 or 0.01 <= abs(value) < 1e6:

@@ -2,6 +2,11 @@
 (() => {
   "use strict";
 
+  const SCALES = { "µs": 1e3, ms: 1e6, s: 1e9, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
+  for (const [power, unit] of ["Ki", "Mi", "Gi", "Ti"].entries()) {
+    SCALES[unit] = SCALES[unit + "B"] = 1024 ** (power + 1);
+  }
+
   const Tables = {
     prepare(root) {
       for (const table of root.querySelectorAll("table[data-sortable]")) Tables.sortable(table);
@@ -29,7 +34,7 @@
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const value = (row) => {
         const cell = row.cells[column];
-        return cell ? cell.dataset.sort ?? cell.textContent.trim() : "";
+        return cell ? cell.dataset.sort ?? Tables.plain(cell.textContent.trim()) : "";
       };
       const compare = (a, b) => {
         const [x, y] = [value(a), value(b)];
@@ -38,6 +43,15 @@
         return up ? order : -order;
       };
       for (const body of table.tBodies) body.append(...[...body.rows].sort(compare));
+    },
+
+    plain(text) {
+      // Most numbers need no copy of themselves to be sorted by: 1,234 or 18.0× or 5.1 µs or 4Ki.
+      const found = /^([−+-]?[\d.,]+(?:e-?\d+)?)\s?([×%]|[nµm]?s|[kMGT]|[KMGT]iB?|B)?(\s.*)?$/
+        .exec(text);
+      if (!found) return text === "–" ? "" : text;
+      const number = Number(found[1].replace("−", "-").replaceAll(",", ""));
+      return number * (SCALES[found[2] ?? ""] ?? 1);
     },
 
     copyable(button) {
