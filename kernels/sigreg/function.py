@@ -38,7 +38,8 @@ def integration_rule(
         weights = weights * 2
     phi = torch.exp(-0.5 * t.square())
     weights = weights * phi if window == "normal" else weights
-    return Test(t.float(), phi.float(), weights.float(), even=float(t[0]) == 0)
+    even = low == 0 or (low == -high and points % 2 == 1)
+    return Test(t.float(), phi.float(), weights.float(), even=even)
 
 
 class SIGReg(torch.nn.Module):
