@@ -92,9 +92,22 @@ def test_counters_stand_beside_the_logical_figures(file: Path, run: OneRun, tmp_
     made = roofline.row_json(counted[0])["counted"]
     moved = 2 * (3000 + 1500) + 1000
     assert made["dram_bytes"] == moved
-    assert made["amplification"] == pytest.approx(moved / line.cost.minimal_bytes)
+    assert made["amplification"] is None  # too few bytes to tell
     assert made["intensity_flops_per_byte"] == pytest.approx(line.cost.flops / moved)
     assert made["fp32_flops"] == 2 * (10 + 20 + 2 * 30)
+
+
+def test_amplification_is_told_of_what_outweighs_the_profiler(file: Path, tmp_path: Path) -> None:
+    head, measurements = head_and_measurements(file)
+    line = next(one for one in measurements if one.cost and one.case.op == "rms_norm")
+    assert line.cost
+    for least, told in ((10_000_000, None), (100_000_000, 10_000 / 100_000_000)):
+        cost = line.cost.model_copy(update={"minimal_bytes": least})
+        data = tmp_path / str(least)
+        counting.written(data, head, [counting.counters(line.case, cost)])
+        (found,) = read_counted(data).newest.values()
+        assert found.dram_bytes == 10_000
+        assert found.amplification == told
 
 
 def test_the_newest_counters_of_a_case_count(file: Path, tmp_path: Path) -> None:

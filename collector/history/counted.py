@@ -11,6 +11,9 @@ from collector.history.model import Problem, SeriesKey
 from collector.history.reading import counters_paths, read_run
 from collector.record import Counters, Run
 
+# One call under the profiler leaves some 3 MB behind that the kernel never wrote.
+LEAST_BYTES = 64_000_000
+
 Work: TypeAlias = tuple[str, str, str, str, str, frozenset[tuple[str, int]]]
 
 
@@ -36,9 +39,9 @@ class Counted:
 
     @property
     def amplification(self) -> float | None:
-        """Bytes that were moved over the least; None where the least is nothing."""
+        """Bytes that were moved over the least; None where that is too little to tell."""
         least = self.record.cost.minimal_bytes
-        return self.dram_bytes / least if least else None
+        return self.dram_bytes / least if least >= LEAST_BYTES else None
 
     @property
     def fp32_flops(self) -> int | None:
