@@ -167,6 +167,11 @@ def limit_words(limits: dict[str, Any]) -> str:
         *(worded(pipe, rate, "TFLOP/s") for pipe, rate in limits["tflop_per_s"].items()),
         worded("special functions", scaled_tera(limits["special_per_s"]), "T/s"),
         worded("floor", scaled_micro(floor_ns), "µs"),
+        *(worded(f"link of {n} ranks", r, "GB/s") for n, r in limits["link_gb_per_s"].items()),
+        *(
+            worded(f"floor of {n} ranks", scaled_micro(ns), "µs")
+            for n, ns in limits["link_floor_ns"].items()
+        ),
     ]
     return ", ".join(filter(None, parts)) or "none"
 

@@ -41,7 +41,7 @@ class Peaks:
         return not (self.card or self.memory_gb_per_s or self.compute_tflop_per_s)
 
     def limits(self, measured: Ceilings) -> Ceilings:
-        """Return the limits; floors are measured in any case, since no datasheet has them."""
+        """Return the limits; floors and links are measured, since no datasheet here has them."""
         if self.measured:
             return measured
         peaks = self.card.roofs if self.card else NOTHING
@@ -57,6 +57,8 @@ class Peaks:
             floor_graph_ns=measured.floor_graph_ns,
             floor_call_ns=measured.floor_call_ns,
             floor_submit_ns=measured.floor_submit_ns,
+            link_bytes_per_s=measured.link_bytes_per_s,
+            link_floor_ns=measured.link_floor_ns,
         )
 
 
@@ -130,6 +132,8 @@ def limits_json(run: OneRun, chosen: Peaks) -> dict[str, Any]:
             "call": found.floor_call_ns,
             "submit": found.floor_submit_ns,
         },
+        "link_gb_per_s": {ranks: rate / 1e9 for ranks, rate in found.link_bytes_per_s.items()},
+        "link_floor_ns": dict(found.link_floor_ns),
     }
 
 
