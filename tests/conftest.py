@@ -18,6 +18,7 @@ SLOWEST_FIRST = (
     "backfill",
     "sm90",
     "collect",
+    "ranks",
     "ops",
     "codegen",
     "new_op",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +25,7 @@ from kernels.registry import load_ops
 ROOT = Path(__file__).resolve().parent.parent
 OPS = load_ops()
 OVER_RANKS = ("sigreg_strong", "sigreg_sync", "sigreg_weak")
+MARK = "KERNEL_ALMANAC_TEST"
 SMALLER = {
     "kernels/sentinels.py": ("size, n = 256 * MIB, 1024", "size, n = MIB, 64"),
     "collector/ranked.py": ('"cpu": 4 * MIB', '"cpu": MIB // 4'),
@@ -53,6 +57,7 @@ def torn(tmp_path_factory):
     spec.loader.exec_module(module)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALMANAC_COMMIT", "c" * 40)
+        patch.setenv(MARK, "torn")
         found = {"device": cpu_device().model_dump(), "versions": {}, "why_no_gpu": ""}
         patch.setattr(collecting, "probe", lambda: found)
         patch.setattr(collecting, "tasks", without_the_last_look)
@@ -60,10 +65,11 @@ def torn(tmp_path_factory):
         patch.setattr(crew, "ROOT", project)
         options = CollectOptions(output=output, ranks=(2,), timeout_s=6.0)
         code = collecting.collect(options)
+    left = list(ranks.marked(f"{MARK}=torn"))
     (path,) = (output / "runs").rglob("*.jsonl")
     records = [parse(line) for line in path.read_text(encoding="utf-8").splitlines()]
     cases = {r.case.implementation: r for r in records if isinstance(r, Measurement)}
-    return SimpleNamespace(code=code, records=records, cases=cases, data=output)
+    return SimpleNamespace(code=code, records=records, cases=cases, data=output, left=left)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +115,31 @@ def test_ranks_that_failed_are_told_with_their_last_words_those_ended_by_a_signa
     ]
 
 
-def test_no_rank_outlives_its_run(torn):
+def test_no_process_outlives_its_run(torn):
     assert torn.cases
-    assert not list(ranks.marked(ranks.MARK))
+    assert torn.left == []
+
+
+def test_processes_are_found_by_their_mark_in_sessions_of_their_own():
+    mark = f"{MARK}={os.getpid()}"
+    command = ["sleep", "600"]
+    env = os.environ | {MARK: str(os.getpid())}
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    try:
+        # Until it runs its own program it has the environment of this one.
+        wait_until(lambda: process.pid in ranks.marked(mark))
+        assert list(ranks.marked(mark)) == [process.pid]
+    finally:
+        process.kill()
+        process.wait()
+    assert list(ranks.marked(mark)) == []
+
+
+def wait_until(done):
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_time_over_ranks_is_that_of_the_slowest(torn):
