@@ -19,6 +19,9 @@ from collector.history.load import load_history
 from collector.plan import CollectOptions, PlanError, plan
 from collector.record import Measurement, Run, Sentinel, decode_samples, parse
 from collector.timing import method_of, quantile
+from dashboard.figures import Scene
+from dashboard.rows import columns, rows
+from dashboard.views import curves_of
 from kernels.ranks import ring_bytes
 from kernels.registry import load_ops
 
@@ -211,7 +214,7 @@ LEGEND = "\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe\n"
 
 
 @pytest.mark.parametrize(
-    ("rows", "found"),
+    ("matrix", "found"),
     [
         ("GPU0\t X \tNV18\tPIX\t0-31\t0\t\tN/A\nGPU1\tNV18\t X \tSYS\t0-31\t0\t\tN/A\n",
          "NVLink (NV18)"),
@@ -220,13 +223,13 @@ LEGEND = "\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe\n"
         ("GPU0\t X \tPIX\t0-31\t0\t\tN/A\n", None),
     ],
 )  # fmt: skip
-def test_links_between_gpus_are_read_and_others_are_not(rows, found):
-    assert links.topology(HEAD + rows + LEGEND) == found
+def test_links_between_gpus_are_read_and_others_are_not(matrix, found):
+    assert links.topology(HEAD + matrix + LEGEND) == found
 
 
 def test_mixed_links_are_named_both():
-    rows = ["X NV4 SYS", "NV4 X SYS", "SYS SYS X"]
-    matrix = "\n".join(f"GPU{i} {row} 0-7 0 N/A" for i, row in enumerate(rows))
+    lines = ["X NV4 SYS", "NV4 X SYS", "SYS SYS X"]
+    matrix = "\n".join(f"GPU{i} {line} 0-7 0 N/A" for i, line in enumerate(lines))
     assert links.topology(matrix) == "NVLink (NV4) and PCIe (SYS)"
 
 
@@ -260,3 +263,17 @@ def test_the_model_counts_what_a_ring_sends(count):
     for workload in op.workloads:
         w, s, p = (workload[name] for name in ("ranks", "slices", "points"))
         assert op.cost(workload, "forward").link_bytes * w == 4 * (w - 1) * s * p * 4
+
+
+def test_the_page_tells_what_ranks_send_beside_their_times(torn):
+    history = load_history(torn.data)
+    op = next(run for run in torn.records if isinstance(run, Run)).ops[0]
+    curves = next(iter(curves_of(history, op).values()))
+    found = rows(Scene(history, curves, {}))
+    row = next(one for one in found if one.key.implementation == "good")
+    limits = history.ceilings[row.point.run_id]
+    assert columns(found).sent
+    assert row.sent_bytes == 32
+    assert row.limit_ns("link") == pytest.approx(32 / limits.link_bytes_per_s[2] * 1e9)
+    assert row.limit_ns("latency") == limits.link_floor_ns[2]
+    assert row.command.endswith("--ranks 2")

@@ -48,6 +48,15 @@ class Row:
         return moved / cost.minimal_bytes if moved and cost and cost.minimal_bytes else None
 
     @property
+    def sent_bytes(self) -> int | None:
+        """Return what each rank sends to others, by the model of a ring."""
+        return self.point.cost.link_bytes if self.point.cost else None
+
+    def limit_ns(self, name: str) -> float | None:
+        """Return the least time by one limit, where it was measured."""
+        return self.roof.limits_ns.get(name) if self.roof else None
+
+    @property
     def counted_parts(self) -> str:
         """Say what the counted traffic consists of."""
         if self.counted is None:
@@ -67,6 +76,7 @@ class Columns:
     modelled: bool
     traffic: bool
     counted: bool
+    sent: bool
 
 
 def rows(scene: Scene, counted: AllCounted = NOTHING_COUNTED) -> list[Row]:
@@ -127,6 +137,7 @@ def columns(found: Sequence[Row]) -> Columns:
         modelled=any(row.modelled for row in launches),
         traffic=any(row.traffic_bytes is not None for row in found),
         counted=any(row.counted for row in found),
+        sent=any(row.sent_bytes for row in found),
     )
 
 
