@@ -97,16 +97,17 @@ class AbsentDevice:
         return 0
 
 
-def op_launches(op: Op, tags: Iterable[str]) -> Iterator[Launch]:
+def op_launches(op: Op, tags: Iterable[str], backward: bool | None = None) -> Iterator[Launch]:
     """Yield the launches of an op's Triton implementations on workloads with one of these tags.
 
-    Backward passes are among them where the tag `full` is.
+    Backward passes are among them where the tag `full` is, unless it is said.
     """
+    backward = "full" in tags if backward is None else backward
     for implementation in op.implementations:
         if implementation.kind == "triton" and not missing(implementation):
             for workload in op.select(*tags):
                 if implementation.unsupported(workload) is None:
-                    for builder, inputs in calls(op, implementation, workload, "full" in tags):
+                    for builder, inputs in calls(op, implementation, workload, backward):
                         yield from call_launches(op, implementation, workload, builder, inputs)
 
 

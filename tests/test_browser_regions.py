@@ -17,7 +17,7 @@ PAGES = ("kernels/sigreg/", "kernels/sigreg-trig/", "compiler/", COMMIT)
 def site(tmp_path_factory):
     data = tmp_path_factory.mktemp("data")
     sigreg_records.build(data)
-    sigreg_records.build(data, card=synthetic.CPU, tags=("cpu",))
+    sigreg_records.build(data, ops=("sigreg",), card=synthetic.CPU, tags=("cpu",))
     synthetic.build(data, PLAN)
     before, after = PLAN.shas()
     forms = [

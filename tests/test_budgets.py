@@ -290,7 +290,7 @@ def figures(files):
     for path, content in files.items():
         text = content.decode()
         if path.startswith("assets/data/"):
-            yield from (one["figure"] for one in unpack(content)["charts"].values())
+            yield from (one["figure"] for one in unpack(content).get("charts", {}).values())
         for block in re.findall(r"data-figures>(.*?)</script>", text, re.S):
             yield from json.loads(block).values()
 

@@ -13,8 +13,7 @@ SPREAD = 10.0
 def _workloads():
     rows = problem.rows
     return problem.tagged(
-        *(rows(batch, 4, 20, "default") for batch in (1, 4**7, 4**11)),
-        *(rows(batch, 4, 20, "full") for batch in (4**5, 4**9)),
+        *(rows(batch, 4, 20, "default") for batch in (1, 4**5, 4**7, 4**9, 4**11)),
         *(rows(batch, 4, 20, "full", "gradient") for batch in problem.GRADIENT_BATCHES),
         rows(64, 4, 20, "cpu"),
         rows(5, 4, 5, "smoke"),
