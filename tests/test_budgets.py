@@ -39,7 +39,7 @@ PAINT_S = {"fast": 0.6, "slow": 1.5}
 CHART_S = {"fast": 2.0, "slow": 6.0}
 CHARTS = ("kernels/sinkhorn/", "roofline/")
 SLOW_PAGES = (*CHARTS, "", "regressions/")
-TRIES = 3  # what disturbs a time only makes it longer
+TRIES = 5  # what disturbs a time only makes it longer
 
 WATCH = """
 window.paint = 0; window.shift = 0; window.drawn = 0;
