@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from collector import ahead, ranks
 from collector.crew import Crew, Event, Loss, Pool, probe, started_at
-from collector.device import probe_source
 from collector.exit_codes import FAILED, NOT_COMPARABLE, USAGE
 from collector.plan import (
-    GPU_SERIES,
-    RANKED_SERIES,
     CollectOptions,
     Job,
     PlanError,
@@ -32,23 +28,19 @@ from collector.record import (
     Case,
     Device,
     End,
-    ImplementationInfo,
-    MarkInfo,
     Measurement,
-    OpInfo,
-    RanksInfo,
     Run,
     Sentinel,
     parse,
 )
+from collector.run_head import describe
 from collector.store import RunFile, read
 from collector.summary import exit_code, report, warnings
-from collector.timing import method_of
 from collector.worker import measurement
 from kernels.registry import load_ops
 from kernels.spec import Op, OpError
 
-Done = set[tuple[str, int]]
+Done = Set[tuple[str, int]]
 Outcome = Literal["complete", "budget", "interrupted", "error"]
 
 
@@ -105,8 +97,28 @@ def collect_all(options: CollectOptions, console: Console) -> int:
     """Probe, plan and measure; raises what `collect` turns into messages."""
     ops = load_ops()
     found = probe()
+    jobs = plan(ops, options, found["device"]["kind"])
+    return measured(ops, options, found, jobs, console).exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The file of a run, how the run ended, and its exit code."""
+
+    path: Path
+    outcome: Outcome
+    exit_code: int
+
+
+def measured(
+    ops: Mapping[str, Op], options: CollectOptions, found: Mapping[str, Any],
+    jobs: tuple[Job, ...], console: Console, known: Done = frozenset(),
+) -> Measured:  # fmt: skip
+    """Measure jobs as one run, from its first line to what is said of it.
+
+    `found` is what the probe said; what is in `known` is not measured again.
+    """
     device = Device.model_validate(found["device"])
-    jobs = plan(ops, options, device.kind)
     chosen = {name: ops[name] for name in dict.fromkeys(job.op for job in jobs)}
     links, more = ranks.probe(options.ranks, device.kind)
     run = describe(options, device, found["versions"] | more, chosen, links)
@@ -115,77 +127,10 @@ def collect_all(options: CollectOptions, console: Console) -> int:
         console.print(line, style="yellow", markup=False)
     with bar(console) as progress:
         session = Session(file, run, chosen, options, progress, time.time() - age_s(run.started_at))
-        outcome = measure(session, jobs, done)
+        outcome = measure(session, jobs, done | known)
     finish(session, outcome)
     report(session, outcome, console)
-    return exit_code(session, outcome)
-
-
-def describe(
-    options: CollectOptions, device: Device, versions: dict[str, str], ops: dict[str, Op],
-    links: RanksInfo | None = None,
-) -> Run:  # fmt: skip
-    """Make the first line of the run."""
-    source = probe_source(options.commit)
-    methods = [method_of(*series) for series in GPU_SERIES]
-    methods += [method_of(*series, ranked=True) for series in RANKED_SERIES if links]
-    return Run(
-        schema_version=1,
-        run_id=secrets.token_hex(6),
-        started_at=started_at(),
-        purpose=options.purpose,
-        command=["python", "-m", "collector", *repeatable(sys.argv[1:])],
-        device=device,
-        source=source,
-        versions=versions,
-        methods={method.id: method.describe() for method in methods},
-        ops=[catalogue(op) for op in ops.values()],
-        flags=run_flags(device, source.dirty, source.commit),
-        ranks=links,
-    )
-
-
-def repeatable(words: list[str]) -> list[str]:
-    """Leave out where the records go: that names a folder of one machine and changes no number."""
-    places = ("--output", "--resume")
-    kept = [
-        word
-        for before, word in zip(["", *words], words, strict=False)
-        if before not in places and word not in places
-    ]
-    return [word for word in kept if not word.startswith(tuple(f"{place}=" for place in places))]
-
-
-def catalogue(op: Op) -> OpInfo:
-    """Describe an op for readers that hold no kernel code."""
-    return OpInfo(
-        name=op.name,
-        title=op.title,
-        summary=op.summary,
-        formula=op.formula,
-        axis=op.axis,
-        baseline=op.baseline,
-        inputs=op.inputs,
-        implementations=[
-            ImplementationInfo(name=i.name, kind=i.kind, summary=i.summary)
-            for i in op.implementations
-        ],
-        regions=list(op.regions),
-        marks=[MarkInfo(name=m.name, low=m.low, high=m.high) for m in op.marks] or None,
-        unit=op.unit or None,
-    )
-
-
-def run_flags(device: Device, dirty: bool | None, commit: str | None) -> list[str]:
-    """Say what a reader must know of the whole run."""
-    flags = {
-        "no-gpu": device.kind == "cpu",
-        "mig": bool(device.mig),
-        "shared-device": bool(device.other_processes),
-        "dirty": bool(dirty),
-        "no-commit": commit is None,
-    }
-    return [name for name, raised in flags.items() if raised]
+    return Measured(file.path, outcome, exit_code(session, outcome))
 
 
 def opened(options: CollectOptions, run: Run, console: Console) -> tuple[RunFile, Run, Done]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from collector import ncu
-from collector.collect import describe, row
+from collector.collect import row
 from collector.crew import environment, probe, started_at
 from collector.exit_codes import FAILED, FINE, WRONG
 from collector.ncu import ForbiddenError, KernelRow, Metric, NcuError
@@ -31,6 +31,7 @@ from collector.record import (
     WorkloadKey,
     identity,
 )
+from collector.run_head import describe
 from collector.store import RunFile
 from kernels.registry import load_ops
 

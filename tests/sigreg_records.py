@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collector import record as r
-from collector.collect import catalogue
+from collector.run_head import catalogue
 from kernels.registry import load_op
 from tests import synthetic
 

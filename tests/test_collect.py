@@ -16,9 +16,9 @@ import pytest
 
 from collector import collect as collecting
 from collector import crew
-from collector.collect import repeatable
 from collector.plan import CollectOptions
 from collector.record import End, Measurement, Run, Sentinel, parse
+from collector.run_head import repeatable
 
 ROOT = Path(__file__).resolve().parent.parent
 

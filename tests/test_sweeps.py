@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
-from collector.collect import catalogue
 from collector.history.load import load_history
+from collector.run_head import catalogue
 from dashboard import build, figures, op_limits, roofline, rows, sweeps
 from dashboard.book import make_book
 from dashboard.drawing import unpack
