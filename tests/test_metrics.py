@@ -10,6 +10,12 @@ from scipy import stats
 
 from collector.history.load import load_history
 from collector.history.model import Ceilings, Point, SeriesKey
+from collector.history.rates import (
+    gb_per_s,
+    intensity_flops_per_byte,
+    special_per_s,
+    tflop_per_s,
+)
 from collector.history.roof import (
     fits_l2,
     limits_ns,
@@ -30,13 +36,7 @@ from dashboard.crossover import (
     speed_up,
     stretches,
 )
-from dashboard.metrics import (
-    gb_per_s,
-    geometric_mean,
-    intensity_flops_per_byte,
-    special_per_s,
-    tflop_per_s,
-)
+from dashboard.metrics import geometric_mean
 
 TIME = st.floats(min_value=1.0, max_value=1e9)
 

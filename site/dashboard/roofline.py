@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from collector.history.model import Ceilings, Point
+from collector.history.rates import intensity_flops_per_byte, tflop_per_s
 from collector.history.roof import pipe_flops_per_s
 from dashboard import format as words
 from dashboard.charts import Axis, Chart, Line, Series, Table, extent, log_axis
 from dashboard.figures import Scene, all_flags
-from dashboard.metrics import intensity_flops_per_byte, tflop_per_s
 from dashboard.op_limits import (
     Found,
     OpLimit,
