@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -19,11 +20,11 @@ from collector.backfill import BackfillError
 from collector.device import DeviceError
 from collector.exit_codes import FAILED, USAGE
 from collector.occupancy import LIMITS
-from collector.plan import CollectOptions, PlanError
+from collector.plan import PlanError
 from collector.static_code import CompileError
+from collector.terminal import fail, tell
 from kernels.spec import OpError
 
-EMPTY = "no runs yet: `make collect` makes one"
 THERE = "was there already"
 CALIBRATION_REPLICATES = 10
 
@@ -79,14 +80,9 @@ def collect(
     least = CALIBRATION_REPLICATES if calibrate else 1
     if replicates is not None and replicates < least:
         raise typer.BadParameter(f"--calibrate needs {least} or more", param_hint="--replicates")
-    options = CollectOptions(
-        ops=tuple(op or ()),
-        implementations=tuple(implementation or ()),
-        workloads=tuple(workload or ()),
-        dtypes=tuple(dtype or ()),
-        modes=tuple(mode or ()),
-        timers=tuple(timer or ()),
-        caches=tuple(cache or ()),
+    chosen = choices.chosen(op, implementation, workload, dtype, mode, timer, cache)
+    options = replace(
+        chosen,
         ranks=tuple(dict.fromkeys(ranks or ())),
         replicates=replicates or least,
         budget_s=budget,
@@ -291,7 +287,9 @@ def validate(
     sound, problems = sound + compiled, problems + wrong
     for problem in problems:
         tell(str(problem))
-    typer.echo(f"{sound} sound records, {len(problems)} problems" if sound or problems else EMPTY)
+    typer.echo(
+        f"{sound} sound records, {len(problems)} problems" if sound or problems else store.NO_RUNS
+    )
     if problems:
         raise typer.Exit(FAILED)
 
@@ -313,17 +311,6 @@ def schema(
             typer.echo(f"{path}: written")
     if check and stale:
         raise typer.Exit(FAILED)
-
-
-def tell(message: str) -> None:
-    """Write a message for people."""
-    typer.echo(message, err=True)
-
-
-def fail(message: str, code: int) -> NoReturn:
-    """Write a message and end with an exit code."""
-    tell(message)
-    raise SystemExit(code)
 
 
 def main() -> NoReturn:

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collector.crew import probe
-from collector.device import ROOT, git
+from collector.crew import how_it_ended, probe
+from collector.device import ROOT, commit_named, git
 from collector.exit_codes import FAILED, FINE, WRONG
 from collector.history.format import plural, short
 from collector.plan import CollectOptions, PlanError
@@ -91,10 +91,7 @@ def past_commits(span: str, *, changed: bool) -> list[Past]:
     if git("rev-parse", "--git-dir") is None:
         raise BackfillError(f"{ROOT} is no git checkout: clone the project to have its past")
     for name in (first, last or "HEAD"):
-        if (
-            git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-            is None
-        ):
+        if commit_named(name) is None:
             raise BackfillError(f"{name}: git knows no such commit; `git fetch` may bring it")
     only = ("kernels",) if changed else ()
     asked = ("--first-parent", "--format=%H%x00%s", f"{first}..{last or 'HEAD'}", "--", *only)
@@ -186,7 +183,7 @@ def measured(tree: Path, options: CollectOptions, found: dict[str, Any]) -> Answ
                 process.stdin.close()
             process.wait()
     if not answer:
-        raise BackfillError(f"its process ended with exit code {process.returncode}")
+        raise BackfillError(f"its process ended with {how_it_ended(process.returncode)}")
     read: Answer = json.loads(answer)
     return read
 

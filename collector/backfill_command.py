@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from collector import choices
-from collector.plan import CollectOptions
+from collector.terminal import tell
 
 
 def backfill(
@@ -50,22 +51,12 @@ def backfill(
     """
     from collector.backfill import backfill as run
 
-    options = CollectOptions(
-        ops=tuple(op or ()),
-        implementations=tuple(implementation or ()),
-        workloads=tuple(workload or ()),
-        dtypes=tuple(dtype or ()),
-        modes=tuple(mode or ()),
-        timers=tuple(timer or ()),
-        caches=tuple(cache or ()),
+    options = replace(
+        choices.chosen(op, implementation, workload, dtype, mode, timer, cache),
         replicates=replicates,
         budget_s=budget,
         timeout_s=timeout,
         output=output,
         purpose="backfill",
     )
-
-    def tell(message: str) -> None:
-        typer.echo(message, err=True)
-
     raise typer.Exit(run(span, options, tell, changed=changed))

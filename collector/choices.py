@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from collector.plan import CollectOptions
+
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -94,3 +96,20 @@ Timeout = Annotated[
     ),
 ]
 Data = Annotated[Path, typer.Option("--output", metavar="DIR", help="The data folder.")]
+
+
+def chosen(
+    op: list[str] | None, implementation: list[str] | None, workload: list[str] | None,
+    dtype: list[str] | None, mode: list[str] | None, timer: list[str] | None = None,
+    cache: list[str] | None = None,
+) -> CollectOptions:  # fmt: skip
+    """Return what these options choose, the rest as it usually is."""
+    return CollectOptions(
+        ops=tuple(op or ()),
+        implementations=tuple(implementation or ()),
+        workloads=tuple(workload or ()),
+        dtypes=tuple(dtype or ()),
+        modes=tuple(mode or ()),
+        timers=tuple(timer or ()),
+        caches=tuple(cache or ()),
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable
@@ -15,6 +14,7 @@ from typing import Any
 from collector.code_reading import code_hash
 from collector.device import ROOT
 from collector.record import KernelCode
+from collector.store import StoreError, write_atomically
 
 CACHE = ROOT / "build" / "sass"
 
@@ -90,31 +90,24 @@ def sass_hash(cubin: bytes, name: str) -> str | None:
     how = Path(__file__).read_bytes(), triton.__version__.encode()
     kept = CACHE / hashlib.sha256(b"\0".join([cubin, name.encode(), *how])).hexdigest()
     with suppress(OSError):
-        return kept.read_text("utf-8")
-    found = disassembled_hash(cubin, name)
-    if found:
-        keep(kept, found)
-    return found
+        return code_hash(kept.read_text("utf-8"))
+    code = disassembled(cubin, name)
+    if code is None:
+        return None
+    with suppress(StoreError):
+        write_atomically(kept, code.encode())
+    return code_hash(code)
 
 
-def disassembled_hash(cubin: bytes, name: str) -> str | None:
-    """Disassemble and hash; None without a disassembler."""
+def disassembled(cubin: bytes, name: str) -> str | None:
+    """Return the normalised machine code; None without a disassembler."""
     from triton.tools.disasm import get_sass
 
     try:
         sass = get_sass(cubin)
     except (OSError, RuntimeError, subprocess.CalledProcessError):
         return None
-    return code_hash(normalised(sass, name))
-
-
-def keep(path: Path, text: str) -> None:
-    """Write a file as a whole; where that is not possible, do without."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_text(text, "utf-8")
-        part.replace(path)
+    return normalised(sass, name)
 
 
 def normalised(sass: str, name: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
-from collector.exit_codes import FAILED
+from collector import choices
+from collector.terminal import fail, tell
 
 TABLE_COLUMNS = 400
 
@@ -118,27 +120,14 @@ def roofline(
 
 def counters(
     op: Annotated[list[str], typer.Option(metavar="NAME", help="This op, by its name.")],
-    implementation: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this implementation; all of them else."),
-    ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TAG|SIZES", help="Only these sizes, such as rows=16384,hidden=8192, or a tag."
-        ),
-    ] = None,
-    dtype: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this data type, for example float16."),
-    ] = None,
+    implementation: choices.Implementations = None,
+    workload: choices.Workloads = None,
+    dtype: choices.Dtypes = None,
     mode: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="forward, which is usual, backward, or full (both)."),
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", metavar="DIR", help="The data folder to write to.")
-    ] = Path("data"),
+    output: choices.Data = Path("data"),
     commit: Annotated[
         str | None,
         typer.Option(metavar="SHA", help="The commit that is counted, where git cannot tell."),
@@ -153,21 +142,13 @@ def counters(
     """
     (counting,) = _modules("counters")
     from collector.ncu import NcuError
-    from collector.plan import CollectOptions
 
-    options = CollectOptions(
-        ops=tuple(op),
-        implementations=tuple(implementation or ()),
-        workloads=tuple(workload or ()),
-        dtypes=tuple(dtype or ()),
-        modes=tuple(mode or ("forward",)),
-        output=output,
-        commit=commit,
-    )
+    chosen = choices.chosen(op, implementation, workload, dtype, mode or ["forward"])
+    options = replace(chosen, output=output, commit=commit)
     try:
-        raise typer.Exit(counting.counters(options, _tell))
+        raise typer.Exit(counting.counters(options, tell))
     except NcuError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 def _modules(*names: str) -> list[Any]:
@@ -176,7 +157,7 @@ def _modules(*names: str) -> list[Any]:
         return [import_module(f"collector.{name}") for name in names]
     except ModuleNotFoundError as error:
         remedy = "`make install` installs it, or name a Python that has it: PYTHON=python3"
-        _fail(f"{error.name} is not installed in {sys.executable}: {remedy}")
+        fail(f"{error.name} is not installed in {sys.executable}: {remedy}")
 
 
 def _selection(op: list[str] | None, timer: str, cache: str) -> Any:
@@ -203,17 +184,17 @@ def _runs(
     try:
         found = runs.chosen(request)
     except runs.RunsError as error:
-        _fail(str(error))
+        fail(str(error))
     for one in found:
         _tell_problems(one.problems)
     if others := runs.elsewhere(request, found):
-        _tell(f"older runs alone measured {', '.join(others)}: name one with --op")
+        tell(f"older runs alone measured {', '.join(others)}: name one with --op")
     return found
 
 
 def _tell_problems(problems: Any) -> None:
     for problem in problems:
-        _tell(str(problem))
+        tell(str(problem))
 
 
 def _console() -> Any:
@@ -227,20 +208,11 @@ def _close(console: Any, explained: str, path: Path | None, runs: list[dict[str,
     """Explain the columns, and write the JSON where it is asked for."""
     console.print(f"\n{explained}", style="dim", soft_wrap=True)
     if not any(run["cases"] for run in runs):
-        _fail("no case fits: other series are chosen by --timer and --cache")
+        fail("no case fits: other series are chosen by --timer and --cache")
     if path is None:
         return
     try:
         text = json.dumps({"explained": explained, "runs": runs}, indent=1, allow_nan=False)
         path.write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:
-        _fail(f"cannot write {path}: {error.strerror}; name another file")
-
-
-def _tell(message: str) -> None:
-    typer.echo(message, err=True)
-
-
-def _fail(message: str) -> NoReturn:
-    _tell(message)
-    raise typer.Exit(FAILED)
+        fail(f"cannot write {path}: {error.strerror}; name another file")

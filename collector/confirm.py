@@ -23,6 +23,7 @@ from collector.history.model import SeriesKey
 from collector.history.tables import Row
 from collector.plan import CollectOptions
 from collector.record import Case, Device, Source
+from collector.report import case_json
 
 LEAST_REPLICATES = 5
 
@@ -120,11 +121,7 @@ def _distinct(names: Iterable[str]) -> tuple[str, ...]:
 
 def case_of(key: SeriesKey) -> Case:
     """Return the case that a series follows."""
-    workload = {"sizes": dict(key.sizes), "dtype": key.dtype}
-    names = {
-        name: getattr(key, name) for name in ("op", "implementation", "mode", "timer", "cache")
-    }
-    return Case.model_validate({**names, "workload": workload})
+    return Case.model_validate(case_json(key))
 
 
 def confirmations(suspects: tuple[Row, ...], fresh: Compared) -> Mapping[SeriesKey, Confirmation]:

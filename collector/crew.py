@@ -87,8 +87,7 @@ class Worker:
 
     def how_it_died(self) -> str:
         """Describe its end: signal or exit code, and its last words."""
-        code = self.process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = how_it_ended(self.process.wait())
         return f"the worker died ({how}){last_words(self.errors)}"
 
     def end(self) -> None:
@@ -250,10 +249,23 @@ def last_words(errors: IO[str]) -> str:
     return f": {lines[-1][:300]}" if lines else ""
 
 
+def how_it_ended(code: int) -> str:
+    """Name the end of a process: a signal or an exit code."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
 def probe() -> dict[str, Any]:
-    """Ask a short-lived process what device there is, so that this one holds no CUDA context."""
+    """Return what device there is, what versions, and why there is no GPU."""
+    return asked("collector.device", "the device cannot be probed")
+
+
+def asked(module: str, otherwise: str) -> dict[str, Any]:
+    """Return what a short-lived process answers, so that this one holds no CUDA context.
+
+    RuntimeError where it fails.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "collector.device"],
+        [sys.executable, "-m", module],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -263,7 +275,7 @@ def probe() -> dict[str, Any]:
     )
     if done.returncode:
         words = [line for line in done.stderr.splitlines() if line.strip()]
-        raise RuntimeError(f"the device cannot be probed: {words[-1] if words else 'no message'}")
+        raise RuntimeError(f"{otherwise}: {words[-1] if words else 'no message'}")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 

@@ -246,6 +246,12 @@ def git(*args: str) -> str | None:
     return done.stdout.rstrip("\n") if done.returncode == 0 else None
 
 
+def commit_named(name: str) -> str | None:
+    """Return the hash of the commit that a name stands for; None where git knows none."""
+    question = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return git(*question) or None
+
+
 def probe_source(commit: str | None) -> Source:
     """Describe the measured source; a commit that is given wins over what git says."""
     commit = commit or os.environ.get("ALMANAC_COMMIT") or None

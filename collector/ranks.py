@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -13,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from collector.crew import START_TIMEOUT_S, Pool, Worker, environment, last_words
-from collector.device import ROOT
+from collector.crew import Pool, Worker, asked, environment, how_it_ended, last_words
 from collector.record import RanksInfo
 
 # NVLink multicast is left off, whatever the terminal says: it shapes the number.
@@ -48,7 +45,7 @@ class Ranks(Worker):
         told = "; ".join(failures(text))
         if told:
             return f"a rank died: {told}"
-        return f"torchrun ended ({how(code)}){last_words(self.errors)}"
+        return f"torchrun ended ({how_it_ended(code)}){last_words(self.errors)}"
 
     def end(self) -> None:
         """End the ranks, let torchrun bury them, end it too where it does not end by itself."""
@@ -94,12 +91,7 @@ def failures(text: str) -> list[str]:
     codes = sorted(
         {int(rank): int(code) for rank, code in reported}.items(), key=lambda one: one[1]
     )
-    return [f"rank {rank} ({how(code)}){said(words.get(rank))}" for rank, code in codes]
-
-
-def how(code: int) -> str:
-    """Name an end: a signal or an exit code."""
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return [f"rank {rank} ({how_it_ended(code)}){said(words.get(rank))}" for rank, code in codes]
 
 
 def said(words: str | None) -> str:
@@ -116,23 +108,9 @@ def probe(counts: Sequence[int], kind: str) -> tuple[RanksInfo | None, dict[str,
         return None, {}
     if kind != "cuda":
         return RanksInfo(backend="gloo", environment=SETTINGS), {}
-    found = links()
+    found = asked("collector.links", "GPUs cannot be counted")
     if found["gpus"] < max(counts):
         there = f"this machine shows {found['gpus']}"
         raise RuntimeError(f"--ranks {max(counts)} needs {max(counts)} GPUs; {there}")
     info = RanksInfo(backend="nccl", topology=found["topology"], environment=SETTINGS)
     return info, {"nccl": found["nccl"]}
-
-
-def links() -> dict[str, Any]:
-    """Ask a short-lived process for the GPUs, so that this one holds no CUDA context."""
-    done = subprocess.run(
-        [sys.executable, "-m", "collector.links"],
-        capture_output=True, text=True, cwd=ROOT, env=environment(False), check=False,
-        timeout=START_TIMEOUT_S,
-    )  # fmt: skip
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise RuntimeError(f"GPUs cannot be counted: {lines[-1] if lines else 'no message'}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from collector import report, roofline
 from collector.history.counted import Counted
 from collector.history.format import NONE, binary, percent, short, significant, times
 from collector.history.model import SeriesKey
+from collector.roofline import scaled
 from collector.runs import OneRun
 
 T = TypeVar("T", report.Row, roofline.Row)
@@ -165,11 +166,11 @@ def limit_words(limits: dict[str, Any]) -> str:
         worded("memory", limits["memory_gb_per_s"], "GB/s"),
         worded("L2", limits["l2_gb_per_s"], "GB/s"),
         *(worded(pipe, rate, "TFLOP/s") for pipe, rate in limits["tflop_per_s"].items()),
-        worded("special functions", scaled_tera(limits["special_per_s"]), "T/s"),
-        worded("floor", scaled_micro(floor_ns), "µs"),
+        worded("special functions", scaled(limits["special_per_s"], 1e12), "T/s"),
+        worded("floor", scaled(floor_ns, 1e3), "µs"),
         *(worded(f"link of {n} ranks", r, "GB/s") for n, r in limits["link_gb_per_s"].items()),
         *(
-            worded(f"floor of {n} ranks", scaled_micro(ns), "µs")
+            worded(f"floor of {n} ranks", scaled(ns, 1e3), "µs")
             for n, ns in limits["link_floor_ns"].items()
         ),
     ]
@@ -181,24 +182,11 @@ def worded(name: str, value: float | None, unit: str) -> str:
     return "" if value is None else f"{name} {significant(value, 4)} {unit}"
 
 
-def scaled_tera(value: float | None) -> float | None:
-    """Divide by 1e12."""
-    return None if value is None else value / 1e12
-
-
-def scaled_micro(value_ns: float | None) -> float | None:
-    """Divide by 1e3."""
-    return None if value_ns is None else value_ns / 1e3
-
-
 def micro(value_ns: float | None) -> str:
     """Write nanoseconds as microseconds."""
-    return number(scaled_micro(value_ns))
+    return number(scaled(value_ns, 1e3))
 
 
 def number(value: float | None) -> str:
     """Write four digits, or that there is nothing."""
     return NONE if value is None else significant(value, 4)
-
-
-Show = Callable[[Console], None]

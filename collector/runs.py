@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from collector.device import git
+from collector.device import commit_named
 from collector.history.digest import digest
 from collector.history.load import make_history
 from collector.history.model import History, Point, Problem, RunInfo, SeriesKey
 from collector.history.reading import read_run, run_paths
 from collector.record import Latency, Measurement, OpInfo, Run, decode_samples
-from collector.store import content_of, run_of
+from collector.store import NO_RUNS, content_of, run_of
 
-NO_RUNS = "no runs yet: `make collect` makes one"
 LEAST_PREFIX = 4
 OFFERED = 5
 
@@ -91,8 +90,7 @@ def fits(run: Run, request: Request) -> bool:
 
 def full_sha(name: str) -> str:
     """Return the hash of a commit, tag or branch, else what may be the beginning of one."""
-    question = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    if found := git(*question):
+    if found := commit_named(name):
         return found
     if len(name) < LEAST_PREFIX:
         raise RunsError(f"{name}: no commit, tag or branch of that name")

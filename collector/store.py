@@ -14,6 +14,8 @@ from typing import Self
 from collector.reading import BadLineError, Problem, Record, json_object, read_lines
 from collector.record import End, Run, dump, parse
 
+NO_RUNS = "no runs yet: `make collect` makes one"
+
 
 class StoreError(RuntimeError):
     """A file cannot be read or written; the message says which, why, and what to do."""

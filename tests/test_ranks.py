@@ -200,7 +200,7 @@ def test_ranks_that_no_op_has_are_told_those_that_there_are():
 
 
 def test_more_ranks_than_gpus_are_refused(monkeypatch):
-    monkeypatch.setattr(ranks, "links", lambda: {"gpus": 2, "nccl": "2.27.5", "topology": None})
+    monkeypatch.setattr(ranks, "asked", lambda *_: {"gpus": 2, "nccl": "2.27.5", "topology": None})
     with pytest.raises(RuntimeError, match="--ranks 4 needs 4 GPUs; this machine shows 2"):
         ranks.probe((1, 4), "cuda")
     info, versions = ranks.probe((1, 2), "cuda")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed
 
+from kernels import ranks
 from kernels.sigreg import pipeline
 from kernels.sigreg.finish import finish, finish_back
 from kernels.sigreg.pipeline import Clip, Test
@@ -120,8 +121,8 @@ class SIGReg(torch.nn.Module):
 
     def is_shared(self) -> bool:
         """Tell whether sums are to be added over ranks."""
-        there = torch.distributed.is_available() and torch.distributed.is_initialized()
-        return self.sync and there and torch.distributed.get_world_size(self.group) > 1
+        there = self.sync and ranks.is_shared()
+        return there and torch.distributed.get_world_size(self.group) > 1
 
 
 class _AllReduce(torch.autograd.Function):
