@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -87,3 +88,21 @@ def cli(
         return Ended(words, int(str(ended.value)), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Start a browser for the tests of a file."""
+    from tests.visiting import chromium
+
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Serve the site of a file, and return where."""
+    from tests.visiting import serve
+
+    with serve(site) as told:
+        yield told

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests import synthetic
-from tests.visiting import Visitor, build, chromium, needs_chromium, page_kinds, serve
+from tests.visiting import Visitor, build, needs_chromium, page_kinds
 
 pytestmark = [needs_chromium, pytest.mark.timeout(300)]
 MODES = {
@@ -31,18 +31,6 @@ def site(tmp_path_factory):
     )  # fmt: skip
     synthetic.build(data, swept)
     return build(data, tmp_path_factory.mktemp("site") / "site")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    with serve(site) as told:
-        yield told
 
 
 @pytest.fixture(params=MODES)

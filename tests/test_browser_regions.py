@@ -5,7 +5,7 @@ import pytest
 from tests import sigreg_records, synthetic
 from tests.code_records import WORKLOADS, code, line, run_plan, write
 from tests.test_browser import MODES, OVERFLOW
-from tests.visiting import Visitor, build, chromium, needs_chromium, serve
+from tests.visiting import Visitor, build, needs_chromium
 
 pytestmark = [needs_chromium, pytest.mark.timeout(300)]
 PLAN = run_plan(seed=7, commits=2, effects={(1, "rms_norm", "triton"): 1.3})
@@ -27,18 +27,6 @@ def site(tmp_path_factory):
     spilt = code(registers=255, spills=8, local=16, sass_hash="b" * 12)
     write(data, after, [one.model_copy(update={"code": spilt}) for one in forms], day=7)
     return build(data, tmp_path_factory.mktemp("site") / "site")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    with serve(site) as told:
-        yield told
 
 
 @pytest.fixture

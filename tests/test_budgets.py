@@ -20,7 +20,6 @@ from tests.visiting import (
     Packed,
     Visitor,
     build,
-    chromium,
     needs_chromium,
     packed,
     page_kinds,
@@ -65,12 +64,6 @@ def site(tmp_path_factory):
 def address(site):
     with serve(site, Packed) as told:
         yield told
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
 
 
 @contextmanager

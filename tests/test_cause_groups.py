@@ -11,7 +11,7 @@ from dashboard.format import moved
 from dashboard.regressions import commit_tables
 from tests import synthetic
 from tests.test_browser import MODES, OVERFLOW
-from tests.visiting import Visitor, build, chromium, needs_chromium, serve
+from tests.visiting import Visitor, build, needs_chromium
 
 PLAN = synthetic.Plan(
     commits=8, replicates=4, samples=9, sweep=9, caches=("cold",), failures=False,
@@ -99,18 +99,6 @@ def test_difference_of_times_has_its_sign(ns, text):
 @pytest.fixture(scope="module")
 def site(data, tmp_path_factory):
     return build(data, tmp_path_factory.mktemp("site") / "site")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    with serve(site) as told:
-        yield told
 
 
 @needs_chromium

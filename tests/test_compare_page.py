@@ -18,7 +18,7 @@ from dashboard.links import Links
 from dashboard.regressions import commit_tables
 from tests import synthetic
 from tests.test_browser import MODES, OVERFLOW
-from tests.visiting import ROOT, Visitor, build, chromium, needs_chromium, serve
+from tests.visiting import ROOT, Visitor, build, needs_chromium
 
 PLAN = synthetic.Plan(
     commits=4, replicates=4, sweep=3, samples=9, cards=(synthetic.H200, synthetic.CPU),
@@ -155,18 +155,6 @@ def test_names_in_records_cannot_become_markup(tmp_path):
 @pytest.fixture(scope="module")
 def site(data, tmp_path_factory):
     return build(data, tmp_path_factory.mktemp("site") / "site")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    with serve(site) as told:
-        yield told
 
 
 @pytest.fixture
