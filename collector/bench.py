@@ -97,7 +97,7 @@ class Bench:
         """Return the oracle's results of the first sets."""
         todo = self.sets[len(self.truths) : count]
         if mode == "forward":
-            self.truths += truths(op.oracle, todo) if todo else []
+            self.truths += truths(op.oracle, todo)
         else:
             self.truths += [op.truth(mode, inputs) for inputs in todo]
         return self.truths[:count]

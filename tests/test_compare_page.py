@@ -10,7 +10,7 @@ from collector.compare import Request, compare
 from collector.history.load import load_history
 from collector.history.sides import Index
 from dashboard.book import make_book
-from dashboard.compare_ends import ends_of, points_by_run, rows_of
+from dashboard.compare_ends import ends_of, rows_of
 from dashboard.compare_page import compare_page
 from dashboard.drawing import unpack
 from dashboard.environment import environment
@@ -100,7 +100,7 @@ def test_series_with_a_time_and_its_reason_are_those_of_the_records(data):
     history = load_history(data)
     index = Index(history)
     for one in ends_of(index):
-        rows = rows_of(index, one, points_by_run(index))
+        rows = rows_of(index, one)
         points = {
             (key, point.median_ns)
             for key, line in history.series.items()
@@ -125,11 +125,9 @@ def test_runs_of_one_commit_are_joined_and_offered_apart(tmp_path):
         )
     index = Index(load_history(tmp_path))
     joined, *alone = ends_of(index)
-    points = points_by_run(index)
     assert [len(one.runs) for one in (joined, *alone)] == [2, 1, 1]
     times = [
-        {row.key: row.point.medians_ns for row in rows_of(index, one, points)}
-        for one in (joined, *alone)
+        {row.key: row.point.medians_ns for row in rows_of(index, one)} for one in (joined, *alone)
     ]
     for key, medians in times[0].items():
         if medians:

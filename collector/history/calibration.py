@@ -20,7 +20,6 @@ from collector.verdict import Judgement, Noise, judge, logs_of, mean_interval, n
 
 LEAST_REPLICATES = 4  # two a half
 LEAST_DIFFERENCES = 20
-Timed = Mapping[str, Mapping[SeriesKey, Point]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,42 +96,37 @@ def calibrations(index: Index) -> tuple[Calibration, ...]:
 
 def calibration(index: Index, device: str) -> Calibration:
     """Compare every commit of a device with itself: halves of calibrations, and pairs of runs."""
-    timed = _timed(index, device)
     found = [
         test
         for commit in index.commits[device]
         for runs in [index.runs(device, commit.sha)]
-        for test in (*_halves(index, timed, runs), *_pairs(index, timed, runs))
+        for test in (*_halves(index, runs), *_pairs(index, runs))
         if test.judged
     ]
     return Calibration(device, tuple(found), _series(index, found))
 
 
-def _timed(index: Index, device: str) -> Timed:
-    """Return the points of each run that have a time."""
-    found: dict[str, dict[SeriesKey, Point]] = {}
-    for key in index.keys(device):
-        for point in index.history.series[key]:
-            if point.median_ns is not None:
-                found.setdefault(point.run_id, {})[key] = point
-    return found
+def _timed(index: Index, run: RunInfo) -> Mapping[SeriesKey, Point]:
+    """Return the points of a run that have a time."""
+    points = index.by_run.get(run.run_id, {})
+    return {key: point for key, point in points.items() if point.median_ns is not None}
 
 
-def _halves(index: Index, timed: Timed, runs: Sequence[RunInfo]) -> Iterator[AaTest]:
+def _halves(index: Index, runs: Sequence[RunInfo]) -> Iterator[AaTest]:
     for run in runs:
         if run.purpose == "calibrate":
             sides = {
                 key: (_side(point, point.medians_ns[:half]), _side(point, point.medians_ns[half:]))
-                for key, point in timed.get(run.run_id, {}).items()
+                for key, point in _timed(index, run).items()
                 for half in [len(point.medians_ns) // 2]
                 if len(point.medians_ns) >= LEAST_REPLICATES
             }
             yield _test(index, run, run, sides)
 
 
-def _pairs(index: Index, timed: Timed, runs: Sequence[RunInfo]) -> Iterator[AaTest]:
+def _pairs(index: Index, runs: Sequence[RunInfo]) -> Iterator[AaTest]:
     for before, after in combinations(runs, 2):
-        old, new = timed.get(before.run_id, {}), timed.get(after.run_id, {})
+        old, new = _timed(index, before), _timed(index, after)
         sides = {
             key: (_side(old[key], old[key].medians_ns), _side(new[key], new[key].medians_ns))
             for key in old

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 
 from collector.history.model import Commit, History, Point, RunInfo, SeriesKey
@@ -98,6 +99,15 @@ class Index:
             device: tuple(commit for commit in self.history.commits if commit.sha in shas)
             for device, shas in sorted(measured.items())
         }
+
+    @cached_property
+    def by_run(self) -> Mapping[str, Mapping[SeriesKey, Point]]:
+        """Every point by its run, usable or not, and its series."""
+        found: dict[str, dict[SeriesKey, Point]] = {}
+        for key, points in self.history.series.items():
+            for point in points:
+                found.setdefault(point.run_id, {})[key] = point
+        return found
 
     def keys(self, device: str) -> list[SeriesKey]:
         """Return the series of a device."""

@@ -15,7 +15,6 @@ from dashboard.figures import status_words
 COMMITS, RUNS = 50, 20  # of each device, the newest
 SUBJECT = 60
 Toolchain = tuple[str, str]
-Points = Mapping[str, Mapping[SeriesKey, Point]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +118,14 @@ def _run_end(run: RunInfo) -> End:
     return End(f"run-{run.run_id}", name, slug, run.source.commit, (run,), f"data/{run.file}", True)
 
 
-def points_by_run(index: Index) -> Points:
-    """Return every point by its run and series."""
-    found: dict[str, dict[SeriesKey, Point]] = {}
-    for key, points in index.history.series.items():
-        for point in points:
-            found.setdefault(point.run_id, {})[key] = point
-    return found
-
-
-def rows_of(index: Index, end: End, points: Points) -> list[EndRow]:
+def rows_of(index: Index, end: End) -> list[EndRow]:
     """Return the series of an end; one that was measured in two ways is there twice."""
     if len(end.runs) == 1:
-        return [EndRow(*pair) for pair in sorted(points.get(end.newest.run_id, {}).items())]
+        return [EndRow(*pair) for pair in sorted(index.by_run.get(end.newest.run_id, {}).items())]
     runs = {run.run_id for run in end.runs}
     return [
         EndRow(key, side.point)
-        for key in sorted({key for run in runs for key in points.get(run, {})})
+        for key in sorted({key for run in runs for key in index.by_run.get(run, {})})
         for side in index.sides(key, end.commit or "").values()
         if runs >= set(side.run_ids)
     ]

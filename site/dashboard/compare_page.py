@@ -18,7 +18,7 @@ from dashboard import format as words
 from dashboard.book import Book
 from dashboard.cause_groups import CHANGES
 from dashboard.changes import sizes_text
-from dashboard.compare_ends import End, EndRow, ends_of, packed, points_by_run, rows_of, told
+from dashboard.compare_ends import End, EndRow, ends_of, packed, rows_of, told
 from dashboard.drawing import compact, shard
 from dashboard.op_page import op_path
 
@@ -41,8 +41,8 @@ class Lone:
 def compare_page(book: Book, tables: Sequence[CommitTable]) -> Iterator[File]:
     """Return the page, a data file for each end, and one for each pair that was judged."""
     index = book.index
-    ends, points = {end.key: end for end in ends_of(index)}, points_by_run(index)
-    rows = {key: rows_of(index, end, points) for key, end in ends.items()}
+    ends = {end.key: end for end in ends_of(index)}
+    rows = {key: rows_of(index, end) for key, end in ends.items()}
     pairs = _judged(index, list(ends.values()), tables)
     files = {key: shard(f"compare-{words.slug(key)}", packed(ends[key], rows[key])) for key in ends}
     files |= {
