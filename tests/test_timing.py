@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import time
 
 import pytest
 import torch
@@ -124,6 +125,13 @@ def test_close_times_stay_distinct_in_the_record():
     a = Timing([20_490_000], 1000, 1, "limit").latency()
     b = Timing([20_530_000], 1000, 1, "limit").latency()
     assert (a.median_ns, b.median_ns) == (20490, 20530)
+
+
+def test_one_slow_call_does_not_shorten_the_samples_of_those_that_follow():
+    seconds = iter([0.01])
+    thunk = lambda: time.sleep(next(seconds, 0.0))  # noqa: E731
+    timed = Clock("cpu", 1 * MIB, Blind()).call(Method("call", "hot", warm_ns=0), thunk)
+    assert timed.calls > 10
 
 
 def test_a_call_is_timed_from_python_on_the_cpu():
