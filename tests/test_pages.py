@@ -61,6 +61,46 @@ def test_view_prefers_a_clean_run_of_the_newest_commit(tmp_path):
     assert curves.run.source.commit == plan.shas()[1]
 
 
+@pytest.mark.parametrize("purpose, sizes", [("calibrate", 13), ("measure", 2)])
+def test_view_keeps_its_curve_where_a_later_run_measures_again(tmp_path, purpose, sizes):
+    plan = synthetic.Plan(commits=2, replicates=1, ops=("sinkhorn",))
+    whole, again = (list(synthetic.run_records(plan, synthetic.H200, n)) for n in range(2))
+    synthetic.write(tmp_path, whole)
+    kept = [one for one in again if one.kind != "measurement" or _size_place(one) < sizes]
+    kept[0] = kept[0].model_copy(update={"purpose": purpose})
+    synthetic.write(tmp_path, kept)
+    history = load_history(tmp_path)
+    curves = next(iter(views.curves_of(history, history.ops["sinkhorn"]).values()))
+    assert curves.run.run_id == whole[0].run_id
+    assert curves.axis_sizes == tuple(4**place for place in range(13))
+
+
+def _size_place(line):
+    return line.case.workload.sizes["batch"].bit_length() // 2
+
+
+def test_first_view_is_one_that_the_baseline_has_a_time_in(tmp_path):
+    plan = synthetic.Plan(commits=1, replicates=1, ops=("sinkhorn",), failures=False)
+    lines = list(synthetic.run_records(plan, synthetic.H200, 0))
+    synthetic.write(tmp_path, [kept for one in lines if (kept := _without_baseline(one))])
+    history = load_history(tmp_path)
+    found = list(views.curves_of(history, history.ops["sinkhorn"]).values())
+    cold = [one for one in found if (one.view.timer, one.view.cache) == ("graph", "cold")]
+    assert [bool(one.passed("torch.compile")) for one in cold] == [True, False]
+    assert len(cold[0].axis_sizes) < len(cold[1].axis_sizes)
+
+
+def _without_baseline(line):
+    """Leave a short curve to compare, and a long one beside it that has no baseline."""
+    if line.kind != "measurement" or _size_place(line) < 3:
+        return line
+    if line.case.implementation == "torch.compile":
+        return None
+    case = line.case.model_copy(deep=True)
+    case.workload.sizes["n_iter"] += 1
+    return line.model_copy(update={"case": case})
+
+
 def test_speed_up_is_the_ratio_of_the_times_in_the_records(scene):
     chart = figures.speed_up_chart(scene, "torch.compile", "triton-packed")
     line = next(one for one in chart.series if one.key == "triton-packed")

@@ -158,29 +158,44 @@ def _curves(history: History, op: OpInfo, view: View, keys: Iterable[SeriesKey])
 def _chosen_run(history: History, op: OpInfo, view: View, lines: Lines) -> str:
     """Take the newest commit's last clean run that can compare; else the next best.
 
-    Along another size than the op's axis most runs hold one point: a curve comes first there.
+    Some runs measure a few sizes again, to confirm or to calibrate: of those none takes the place
+    of a curve. Along another size than the op's axis most runs hold one point.
     """
     order = {commit.sha: commit.order for commit in history.commits}
-    passed: dict[str, dict[str, int]] = {}
-    for name, line in lines.items():
-        for point in (p for ps in line.values() for p in ps):
-            counts = passed.setdefault(point.run_id, {})
-            if point.median_ns is not None:
-                counts[name] = counts.get(name, 0) + 1
+    passed = _passed_sizes(lines)
+    widest = max((_widest(counts) for counts in passed.values()), default=0)
 
-    def rank(run_id: str) -> tuple[bool, bool, bool, bool, int, str, str]:
+    def rank(run_id: str) -> tuple[bool, bool, bool, bool, bool, bool, int, int, str, str]:
         run, counts = history.runs[run_id], passed[run_id]
         clean = run.source.commit is not None and not run.source.dirty
         compares = op.baseline in counts and len(counts) > 1
-        curve = view.axis == op.axis or max(counts.values(), default=0) >= SWEEP
+        curve = view.axis == op.axis or _widest(counts) >= SWEEP
+        whole = 2 * _widest(counts) >= widest
         place = order.get(run.source.commit or "", -1)
-        return bool(counts), curve, compares, clean, place, run.started_at, run_id
+        measured = run.purpose != "calibrate"
+        told = (bool(counts), curve, compares, measured, clean, whole)
+        return *told, place, _widest(counts), run.started_at, run_id
 
     return max(passed, key=rank)
 
 
+def _passed_sizes(lines: Lines) -> dict[str, dict[str, int]]:
+    """Count the sizes that have a time, by run and implementation."""
+    found: dict[str, dict[str, int]] = {}
+    for name, line in lines.items():
+        for point in (p for ps in line.values() for p in ps):
+            counts = found.setdefault(point.run_id, {})
+            if point.median_ns is not None:
+                counts[name] = counts.get(name, 0) + 1
+    return found
+
+
+def _widest(counts: Mapping[str, int]) -> int:
+    return max(counts.values(), default=0)
+
+
 def _preference(curves: Curves) -> tuple[object, ...]:
-    """Order views: a GPU first, the op's own axis, device time, cold, the longest curve first."""
+    """Order views: a GPU, the op's own axis, device time, cold, with a baseline, the longest curve."""
     view, device = curves.view, curves.run.device
     passed = sum(len(curves.passed(name)) for name in curves.points)
     return (
@@ -189,6 +204,7 @@ def _preference(curves: Curves) -> tuple[object, ...]:
         ("graph", "call", "submit").index(view.timer),
         view.cache != "cold",
         view.mode != "forward",
+        not curves.passed(curves.op.baseline),
         -len({size for name in curves.points for size in curves.passed(name)}),
         -passed,
         view,
