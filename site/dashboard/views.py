@@ -195,7 +195,7 @@ def _widest(counts: Mapping[str, int]) -> int:
 
 
 def _preference(curves: Curves) -> tuple[object, ...]:
-    """Order views: a GPU, the op's own axis, device time, cold, with a baseline, the longest curve."""
+    """Order views: a GPU, the op's own axis, device time, cold, with a baseline, longest first."""
     view, device = curves.view, curves.run.device
     passed = sum(len(curves.passed(name)) for name in curves.points)
     return (
