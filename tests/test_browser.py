@@ -65,6 +65,23 @@ def test_every_kind_of_page_is_whole(visitor, site):
         assert visitor.faults == [], path
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("rms norm", "kernels/rms-norm/"),
+        ("sinkhorn", "kernels/sinkhorn/"),
+        ("h200", "devices/nvidia-h200/"),
+        (synthetic.Plan(commits=3).shas()[1][:8], f"commits/{synthetic.Plan().shas()[1][:12]}/"),
+    ],
+)
+def test_search_leads_to_ops_devices_and_commits(desktop, asked, told):
+    page = desktop.go("health/")
+    page.click(".md-search__input")
+    page.keyboard.type(asked)
+    page.wait_for_selector(f".md-search-result__link[href*='{told}']")
+    assert desktop.faults == []
+
+
 def test_theme_switch_redraws_charts_in_its_colours(desktop):
     page = desktop.go("kernels/sinkhorn/")
     assert desktop.see_charts() == []

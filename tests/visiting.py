@@ -62,9 +62,9 @@ def packed(path):
     return gzip.compress(path.read_bytes())
 
 
-def build(data, out):
+def build(data, out, **options):
     found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'site'}", "ALMANAC_NPM": "off"}
-    found |= {"ALMANAC_DATA_DIR": str(data), "ALMANAC_SITE_DIR": str(out)}
+    found |= {"ALMANAC_DATA_DIR": str(data), "ALMANAC_SITE_DIR": str(out)} | options
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     environ = os.environ | found | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import Environment
+from markupsafe import Markup, escape
 
 from collector.history.counted import NOTHING_COUNTED, AllCounted
 from collector.history.model import History
@@ -22,6 +24,7 @@ from dashboard.palette import Style
 from dashboard.views import Curves, View, curves_of
 
 BLANK_LINES = re.compile(r"\n\s*\n+")
+LEAD = re.compile(r'<p class="ka-lead"[^>]*>(.*?)</p>', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,18 @@ class Book:
         shared = {"page": page, "to": to, "links": self.links, "history": self.history}
         text = self.environment.get_template(template).render(**shared, **context)
         head, _, body = text.partition("\n---\n")
-        return path, f"{head.lstrip()}\n---\n\n{BLANK_LINES.sub(chr(10), body.strip())}\n".encode()
+        front = head.lstrip() + description(body)
+        return path, f"{front}\n---\n\n{BLANK_LINES.sub(chr(10), body.strip())}\n".encode()
+
+
+def description(body: str) -> str:
+    """Return a line of front matter with the first sentences of a page.
+
+    The theme puts it into an attribute as it is, so it is escaped here.
+    """
+    lead = LEAD.search(body)
+    text = escape(Markup(lead[1]).striptags()) if lead else ""
+    return f"\ndescription: {json.dumps(text, ensure_ascii=False)}" if text else ""
 
 
 def make_book(

@@ -34,6 +34,7 @@ File = tuple[str, bytes]
 COMMIT_PAGES = 50
 WHOLE_TABLES = 10
 ROWS_SHOWN = 100
+FEED = "regressions/feed.xml"
 FEED_ENTRIES = 50
 CODE_TOLD = 3
 STATES = ("open", "acknowledged", "new", "confirmed", "reverted")
@@ -148,7 +149,7 @@ def change_pages(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
     ]
     paged = paged_commits(book, tables)
     yield _regressions(book, tables, changes, paged)
-    yield "regressions/feed.xml", _feed(book, changes, paged)
+    yield FEED, _feed(book, changes, paged)
     yield _commits(book, tables, paged)
     whole = {commit.sha for commit in paged[-WHOLE_TABLES:]}
     for commit in paged:
@@ -271,8 +272,7 @@ def _commit(book: Book, commit: Commit, tables: list[CommitTable], whole: bool) 
     return book.write(
         commit_path(commit),
         "commit.md.j2",
-        f"Commit {commit.sha[:8]}",
-        searchable=False,
+        f"Commit {commit.sha[:8]}: {commit.subject}".removesuffix(": "),
         commit=commit,
         groups=groups(tables),
         whole=whole,
@@ -333,7 +333,8 @@ def _feed(book: Book, changes: list[Change], paged: list[Commit]) -> bytes:
         entries=entries,
         updated=updated,
         site=site,
-        address=lambda commit: site + book.links.address(commit_path(commit)),
+        address=lambda path: site + book.links.address(path) if site else book.links.to(FEED, path),
+        commit_path=commit_path,
         sizes_text=sizes_text,
         worst=lambda rows: max(rows, key=_size_of_change),
     )
