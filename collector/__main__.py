@@ -27,6 +27,8 @@ from kernels.spec import OpError
 
 THERE = "was there already"
 CALIBRATION_REPLICATES = 10
+# What may differ when a run is gone on with.
+ANEW = {"budget", "timeout", "resume", "output", "commit"}
 
 app = typer.Typer(
     help="Measure GPU kernels and keep what was measured.",
@@ -38,6 +40,7 @@ app = typer.Typer(
 
 @app.command()
 def collect(
+    context: typer.Context,
     op: choices.Ops = None,
     implementation: choices.Implementations = None,
     workload: choices.Workloads = None,
@@ -65,7 +68,10 @@ def collect(
     budget: choices.Budget = None,
     timeout: choices.Timeout = 300.0,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Go on with a run that was stopped.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Go on with a run that was stopped, as it was asked for."
+        ),
     ] = None,
     output: choices.Data = Path("data"),
     commit: Annotated[
@@ -77,6 +83,8 @@ def collect(
 
     Options that choose can be given more than once. Without any, all ops run at their usual sizes.
     """
+    if resume is not None and not context.obj:
+        return go_on(context, resume)
     least = CALIBRATION_REPLICATES if calibrate else 1
     if replicates is not None and replicates < least:
         raise typer.BadParameter(f"--calibrate needs {least} or more", param_hint="--replicates")
@@ -100,6 +108,23 @@ def collect(
         remedy = "`make collect` installs it, or name a Python that has it: PYTHON=python3"
         fail(f"{error.name} is not installed in {sys.executable}: {remedy}", FAILED)
     raise typer.Exit(run(options))
+
+
+def go_on(context: typer.Context, path: Path) -> None:
+    """Collect what a run was asked for, as its first line says; the budget may be new."""
+    given = {name for name in context.params if said(context, name)} - ANEW
+    if given:
+        option = f"--{min(given)}"
+        raise typer.BadParameter("the run is gone on with as it was asked for", param_hint=option)
+    made = context.command.make_context("collect", store.choices_of(path), obj="resumed")
+    made.params |= {name: context.params[name] for name in ANEW}
+    context.command.invoke(made)
+
+
+def said(context: typer.Context, name: str) -> bool:
+    """Tell whether an option was given."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 @app.command()

@@ -272,6 +272,15 @@ def run_of(path: Path) -> Run | None:
     return first if isinstance(first, Run) else None
 
 
+def choices_of(path: Path) -> list[str]:
+    """Return what a run was asked for, as words of the command line of `collect`."""
+    run = run_of(path)
+    words = list(run.command) if run else []
+    if "collect" not in words:
+        raise StoreError(f"{path}: not a run of `collect` to go on with; start a new one")
+    return words[words.index("collect") + 1 :]
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that either is there whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")

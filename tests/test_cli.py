@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,34 @@ def test_schema_check_writes_nothing_and_schema_does(cli: Cli, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
     assert cli("schema", "--output", tmp_path).returncode == 0
     assert cli("schema", "--check", "--output", tmp_path).returncode == 0
+
+
+def run_of(tmp_path: Path, *words: str) -> Path:
+    """Write a run that was asked for by a command line."""
+    first = json.loads(FROZEN.read_text(encoding="utf-8").splitlines()[0])
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps(first | {"command": ["python", "-m", "collector", *words]}) + "\n")
+    return path
+
+
+def test_a_resumed_run_measures_what_it_was_asked_for_and_no_more(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[CollectOptions] = []
+    monkeypatch.setattr("collector.collect.collect", lambda options: asked.append(options) or 0)
+    words = ["--op", "swiglu", "--calibrate", "--timer", "graph", "--ranks", "2", "--budget", "9m"]
+    path = run_of(tmp_path, "collect", *words)
+    assert cli("collect", *words).returncode == 0
+    assert cli("collect", "--resume", path, "--budget", "5s").returncode == 0
+    assert asked[1] == replace(asked[0], resume=path, budget_s=5.0)
+
+
+def test_a_resumed_run_takes_no_other_choice(cli: Cli, tmp_path: Path) -> None:
+    done = cli("collect", "--resume", run_of(tmp_path, "collect"), "--op", "swiglu")
+    assert done.returncode == 64 and "--op" in done.stderr
+
+
+def test_what_collect_did_not_start_it_does_not_go_on_with(cli: Cli, tmp_path: Path) -> None:
+    path = run_of(tmp_path, "backfill", "a..b")
+    done = cli("collect", "--resume", path)
+    assert done.returncode == 1 and str(path) in done.stderr and "new one" in done.stderr
