@@ -318,3 +318,26 @@ def test_table_sorts_by_base_units_and_by_keyboard(desktop):
     known = [float(value) for value in values if value]
     assert known == sorted(known) and values[-1] in ("", values[-1])
     assert page.get_attribute("[data-slot=table] th[aria-sort]", "aria-sort") == "ascending"
+
+
+# Of the theme itself: its search names no dialogue.
+THEME_FAULTS = {("aria-dialog-name", ".md-search")}
+THEIR_OWN = """target => document.querySelector(target).closest('.md-search')
+    ? '.md-search' : target"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_on_a_page_keeps_readers_out(browser, address, site, mode):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    made = Visitor(browser, address, **MODES[mode])
+    found = []
+    for path in page_kinds(site):
+        page = made.go(path)
+        if mode == "dark":  # of charts that came alive, once
+            made.see_charts()
+        for fault in axe.run(page).response["violations"]:
+            for target, *_ in (node["target"] for node in fault["nodes"]):
+                place = page.evaluate(THEIR_OWN, target)
+                found.append((path, fault["id"], place))
+    assert [one for one in found if one[1:] not in THEME_FAULTS] == []
+    made.context.close()
