@@ -25,7 +25,7 @@ import torch.distributed as dist
 from collector import device, plan
 from collector.bench import Bench, Built, Channel, RefusedError, build, time_series
 from collector.correctness import Verdict, ratio
-from collector.record import RankTimes, Sentinel
+from collector.record import RankTimes, Sentinel, Timer
 from collector.timing import Clock, Timing, method_of
 from collector.worker import (
     first_line,
@@ -39,6 +39,7 @@ from collector.worker import (
     settle_clocks,
     shared,
     spend_first_graphs,
+    time_sentinel,
 )
 from kernels import ranks
 from kernels.registry import load_op
@@ -172,21 +173,23 @@ def send_timed(bench: RankedBench, built: Built, series: plan.Series) -> None:
 
 def measure_links(bench: RankedBench) -> None:
     """Measure the links by a large all-reduce, and the least time of any by one number."""
-    for name, size_bytes in (("link", LINK_BYTES[bench.where]), ("link-floor", 4)):
-        if ranks.count() > 1:
-            send_link(bench, f"{name}-{ranks.count()}", size_bytes)
+    if ranks.count() > 1:
+        send_link(bench, "link", LINK_BYTES[bench.where])
+        send_link(bench, "link-floor", 4)
+        if bench.clock.cuda:
+            send_link(bench, "link-floor-graph", 4, "graph")
 
 
-def send_link(bench: RankedBench, name: str, size_bytes: int) -> None:
+def send_link(bench: RankedBench, name: str, size_bytes: int, timer: Timer = "call") -> None:
     """Time one all-reduce and send its line; its bytes are those that each rank sends."""
     x = torch.zeros(size_bytes // 4, device=bench.where)
-    method = method_of("call", "hot", ranked=True)
+    method = method_of(timer, "hot", ranked=True)
     with bench.channel.spent("sentinels"):
-        timing = bench.clock.call(method, lambda: dist.all_reduce(x))
+        latency = time_sentinel(bench, method, [lambda: dist.all_reduce(x)])
     bench.channel.record(
         Sentinel(
-            name=name, replicate=bench.replicate, phase="before", method_id=method.id,
-            status="passed", at_s=bench.channel.now_s(), latency=timing.latency(),
+            name=f"{name}-{ranks.count()}", replicate=bench.replicate, phase="before",
+            method_id=method.id, status="passed", at_s=bench.channel.now_s(), latency=latency,
             bytes=ranks.ring_bytes(ranks.count(), size_bytes), flops=0, special_ops=0,
             telemetry=bench.watcher.summary(),
         )

@@ -170,8 +170,9 @@ def limit_words(limits: dict[str, Any]) -> str:
         worded("floor", scaled(floor_ns, 1e3), "µs"),
         *(worded(f"link of {n} ranks", r, "GB/s") for n, r in limits["link_gb_per_s"].items()),
         *(
-            worded(f"floor of {n} ranks", scaled(ns, 1e3), "µs")
-            for n, ns in limits["link_floor_ns"].items()
+            worded(f"{timer} floor of {n} ranks", scaled(ns, 1e3), "µs")
+            for timer, floors in limits["link_floor_ns"].items()
+            for n, ns in floors.items()
         ),
     ]
     return ", ".join(filter(None, parts)) or "none"

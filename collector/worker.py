@@ -269,7 +269,7 @@ def time_sentinel(bench: Bench, method: Method, thunks: list[Thunk]) -> Latency:
     if method.timer == "submit":
         return clock.submit(method, thunks[0]).latency()
     call_ns = clock.estimate_ns(thunks[0])
-    calls = clock.plan(method_of("graph", "hot"), 0, call_ns).calls
+    calls = clock.plan(method, 0, call_ns).calls
     calls = -(-calls // len(thunks)) * len(thunks)
     return clock.graph(method, thunks, Rotation(len(thunks), calls, False))[0].latency()
 

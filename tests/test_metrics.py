@@ -103,7 +103,12 @@ def test_sinkhorn_intensity_is_that_of_its_paper_form():
 
 
 def test_links_limit_what_ranks_send_and_only_among_as_many_ranks():
-    limits = replace(H200, link_bytes_per_s={2: 4e11, 8: 2e11}, link_floor_ns={2: 2e4, 8: 3e4})
+    limits = replace(
+        H200,
+        link_bytes_per_s={2: 4e11, 8: 2e11},
+        link_floor_call_ns={2: 2e4, 8: 3e4},
+        link_floor_graph_ns={2: 7e3},
+    )
     sent = work(minimal_bytes=1000).model_copy(update={"link_bytes": 40_000_000})
 
     def limits_over(ranks, timer):
@@ -114,8 +119,8 @@ def test_links_limit_what_ranks_send_and_only_among_as_many_ranks():
     assert limits_over(8, "call")["link"] == pytest.approx(2e5)
     assert "link" not in limits_over(4, "call")
     assert regime(limits_over(2, "call")) == "link"
-    floors = [limits_over(2, timer)["latency"] for timer in ("call", "graph")]
-    assert floors == [2e4, H200.floor_graph_ns]
+    floors = [limits_over(n, timer)["latency"] for n in (2, 8) for timer in ("call", "graph")]
+    assert floors == [2e4, 7e3, 3e4, H200.floor_graph_ns]
     assert "link" not in limits_ns(KEY, point(cost=work(minimal_bytes=1000)), limits, L2_BYTES)
 
 

@@ -69,12 +69,15 @@ def ceilings_of(points: Sequence[SentinelPoint]) -> Ceilings:
             for ranks in _ranks_of(by_name)
             if (rate := _rate(by_name, f"link-{ranks}", "bytes"))
         },
-        link_floor_ns={
-            ranks: floor
-            for ranks in _ranks_of(by_name)
-            if (floor := _floor(by_name, f"link-floor-{ranks}"))
-        },
+        link_floor_call_ns=_link_floors(by_name, "link-floor"),
+        link_floor_graph_ns=_link_floors(by_name, "link-floor-graph"),
     )
+
+
+def _link_floors(points: Mapping[str, SentinelPoint], name: str) -> Mapping[int, float]:
+    """Return the time of a smallest all-reduce by the number of ranks."""
+    floors = {ranks: _floor(points, f"{name}-{ranks}") for ranks in _ranks_of(points)}
+    return {ranks: floor for ranks, floor in floors.items() if floor}
 
 
 def _ranks_of(names: Iterable[str]) -> list[int]:

@@ -133,7 +133,8 @@ class Ceilings:
     floor_call_ns: float | None
     floor_submit_ns: float | None
     link_bytes_per_s: Mapping[int, float] = field(default_factory=dict)
-    link_floor_ns: Mapping[int, float] = field(default_factory=dict)
+    link_floor_call_ns: Mapping[int, float] = field(default_factory=dict)
+    link_floor_graph_ns: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def memory_bytes_per_s(self) -> float | None:

@@ -45,15 +45,13 @@ def limits_ns(
     key: SeriesKey, point: Point, ceilings: Ceilings, l2_bytes: int
 ) -> Mapping[str, float]:
     """Return the least time by each measured limit; enqueueing knows the floor alone."""
-    floor_ns = {
-        "graph": ceilings.floor_graph_ns,
-        "call": ceilings.floor_call_ns,
-        "submit": ceilings.floor_submit_ns,
-    }[key.timer]
     ranks = dict(key.sizes).get("ranks", 0)
-    # A smallest all-reduce is timed by its call; in a graph it may be faster.
-    link_floor_ns = ceilings.link_floor_ns.get(ranks) if key.timer == "call" else None
-    found: dict[str, float | None] = {"latency": link_floor_ns or floor_ns}
+    floor_ns, link_floor_ns = {
+        "graph": (ceilings.floor_graph_ns, ceilings.link_floor_graph_ns),
+        "call": (ceilings.floor_call_ns, ceilings.link_floor_call_ns),
+        "submit": (ceilings.floor_submit_ns, {}),
+    }[key.timer]
+    found: dict[str, float | None] = {"latency": link_floor_ns.get(ranks, floor_ns)}
     cost = point.cost
     if cost is not None and key.timer != "submit":
         # In a cache whose rate was not measured, memory is no limit and there is none to name.

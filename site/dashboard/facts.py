@@ -161,8 +161,12 @@ def link_facts(ceilings: Ceilings) -> list[Fact]:
         for n, rate in sorted(ceilings.link_bytes_per_s.items())
     ]
     floors = [
-        Fact(f"floor, {n} ranks", words.duration(ns, 3), f"link-floor-{n}", "adding one number")
-        for n, ns in sorted(ceilings.link_floor_ns.items())
+        Fact(f"{timer} floor, {n} ranks", words.duration(ns, 3), f"{name}-{n}", "adding one number")
+        for timer, name, found in (
+            ("graph", "link-floor-graph", ceilings.link_floor_graph_ns),
+            ("call", "link-floor", ceilings.link_floor_call_ns),
+        )
+        for n, ns in sorted(found.items())
     ]
     return [*rates, *floors]
 
