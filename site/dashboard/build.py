@@ -32,6 +32,7 @@ from dashboard.op_page import op_files
 from dashboard.pipeline import region_files
 from dashboard.plotly_js import find_bundle
 from dashboard.regressions import commit_tables
+from dashboard.roof_page import roofline
 
 File = tuple[str, bytes]
 MANIFEST = ".almanac-files"
@@ -101,7 +102,7 @@ def _shared_files(book: Book) -> Iterator[File]:
     tables = commit_tables(book.history, index=book.index)
     yield from pages.home(book, tables)
     yield from pages.kernels(book)
-    yield from pages.roofline(book)
+    yield from roofline(book)
     yield from compare_page(book, tables)
     yield from change_pages(book, tables)
     yield from compiler(book, frozenset(one.sha for one in paged_commits(book, tables)))

@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from collector.history.causes import environment_of
 from collector.history.model import Ceilings, Point, RunInfo, SeriesKey
@@ -20,7 +19,7 @@ from dashboard.drawing import compact
 from dashboard.figures import status_words
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, left_out_runs
-from dashboard.rows import Row, rows
+from dashboard.rows import Row, as_json, rows
 from dashboard.trust import trust
 from dashboard.views import Curves
 
@@ -268,7 +267,7 @@ def data(book: Book) -> Iterator[File]:
     """Return the download page, the newest numbers as JSON, and the schema of the records."""
     names = []
     for op, views in book.views.items():
-        values = [_json(row) for row, _ in _rows(book, views.values())]
+        values = [as_json(row) for row, _ in _rows(book, views.values())]
         name = f"data/{words.slug(op)}.json"
         content = compact({"op": op, "cases": values}) + "\n"
         names.append((op, name, len(values), len(content)))
@@ -276,23 +275,3 @@ def data(book: Book) -> Iterator[File]:
     yield "data/record.v1.schema.json", (json.dumps(json_schema(), indent=1) + "\n").encode()
     runs = sorted(book.history.runs.values(), key=lambda run: run.started_at, reverse=True)
     yield book.write("data.md", "data.md.j2", "Data", names=names, runs=runs)
-
-
-def _json(row: Row) -> dict[str, Any]:
-    point, key = row.point, row.key
-    return {
-        "device": key.device, "op": key.op, "implementation": key.implementation,
-        "mode": key.mode, "sizes": dict(key.sizes), "dtype": key.dtype, "timer": key.timer,
-        "cache": key.cache, "status": point.status, "reason": point.reason,
-        "median_ns": point.median_ns, "ci_low_ns": point.ci_low_ns,
-        "ci_high_ns": point.ci_high_ns, "q01_ns": point.q01_ns, "q99_ns": point.q99_ns,
-        "replicates": len(point.medians_ns), "samples": point.samples,
-        "gb_per_s": row.gb_per_s, "tflop_per_s": row.tflop_per_s,
-        "units_per_s": row.units_per_s, "graph_nodes": point.graph_nodes,
-        "peak_memory_bytes": point.peak_memory_bytes, "quality": dict(point.quality),
-        "regime": row.roof.regime if row.roof else None,
-        "fraction_of_roof": row.roof.fraction if row.roof else None,
-        "speed_up": row.ratio.value if row.ratio else None,
-        "flags": list(row.flags), "commit": point.commit, "run_id": point.run_id,
-        "record": f"data/{point.location}",
-    }  # fmt: skip

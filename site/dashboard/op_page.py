@@ -19,7 +19,7 @@ from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, stat
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
 from dashboard.pipeline import breakdowns, pipelines_of, signed, story
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
-from dashboard.rows import columns, quality_names, rows
+from dashboard.rows import Row, as_json, columns, command_of_all, quality_names, rows
 from dashboard.stack import fills, stack_svg
 from dashboard.sweeps import Sweep, query, sweep_chart, sweeps_beside
 from dashboard.theory import (
@@ -47,6 +47,7 @@ class Shown:
     slots: dict[str, str]
     sweeps: list[Sweep]
     theory: Theory
+    cases: list[Row]
 
 
 def op_path(name: str) -> str:
@@ -102,7 +103,9 @@ def show(book: Book, path: str, curves: Curves, theory: bool = False) -> Shown:
     drawn += [_theory(book, paths, curves.axis, CARDS[0], SPECIAL_AS[0])] if theory else []
     sweeps = _sweeps(book, curves)
     charts = {one.chart.key: one for one in [*drawn, *(sweep.drawn for sweep in sweeps)]}
-    return Shown(scene, charts, _slots(book, path, scene, sweeps, paths), sweeps, paths)
+    cases = rows(scene, book.counted)
+    slots = _slots(book, path, scene, sweeps, paths, cases)
+    return Shown(scene, charts, slots, sweeps, paths, cases)
 
 
 def _sweeps(book: Book, curves: Curves) -> list[Sweep]:
@@ -116,16 +119,17 @@ def _sweeps(book: Book, curves: Curves) -> list[Sweep]:
 
 
 def _slots(
-    book: Book, path: str, scene: Scene, sweeps: list[Sweep], theory: Theory
+    book: Book, path: str, scene: Scene, sweeps: list[Sweep], theory: Theory, found: list[Row]
 ) -> dict[str, str]:
     """Return the pieces of HTML that change with the view."""
-    axis, found = scene.curves.axis, rows(scene, book.counted)
+    axis = scene.curves.axis
     table = {
         "rows": found,
         "op": scene.curves.op,
         "axis": axis,
         "has": columns(found),
         "qualities": quality_names(found),
+        "command": command_of_all(found),
         "unit": scene.curves.op.unit or scene.curves.op.axis,
     }
     return {
@@ -222,7 +226,7 @@ def _main(book: Book, shown: Shown) -> dict[str, Any]:
 
 
 def _variants(book: Book, shown: Shown) -> dict[str, Any]:
-    """Return the charts that only a control asks for: other baselines, other sizes of history."""
+    """Return what only a control asks for: other baselines and sizes of history, the cases."""
     scene, curves = shown.scene, shown.scene.curves
     made: dict[str, Any] = {}
     for name in curves.names:
@@ -231,7 +235,7 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
             made[f"speedup:{name}"] = _entry(book, draw(chart, book.environment))
     made |= dict(_histories(book, scene))
     made["roofline:all"] = _entry(book, _roofline(book, scene, curves.names))
-    return {"charts": made}
+    return {"charts": made, "cases": [as_json(row) for row in shown.cases]}
 
 
 def _histories(book: Book, scene: Scene) -> Iterator[tuple[str, dict[str, Any]]]:

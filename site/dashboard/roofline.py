@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collector.history.model import Ceilings, Point
@@ -23,11 +23,17 @@ from dashboard.op_limits import (
 from dashboard.palette import Style
 
 DECADE = 10.0
-ROOM = 4.0
-BESIDE = 0.02  # of the width, from a path to the label next to it
+ROOM = 4.0  # times, from the outermost points to the ends of the axis
+ROOM_FOR_NAMES = 12.0  # the same behind the last of many paths, where the limits are named
+AROUND = 1.3  # times, from the points of an op to the ends of its own limit
+CLOSE = 1.3  # times, within which the names of two limits would overlap
 CAPTION = (
     "Intensity is flops over minimal bytes, both from the op's cost model; limits are measured "
     "on this device in the same run. Each path runs along {axis}, hollow at the smallest size."
+)
+SPECIAL_CAPTION = (
+    " Short dotted lines: what special functions allow the op whose path lies below. An op without "
+    "arithmetic has no place here, but one in the table."
 )
 ISSUE_CAPTION = (
     " Instruction issue: the multiply-add sentinel starts an instruction a lane and cycle, {rate}; "
@@ -71,19 +77,21 @@ def roofline_chart(paths: Sequence[Path], ceilings: Ceilings | None, axis: str) 
     intensities = [x for line in series for x in line.x]
     pipes = {p.cost.pipe for _, points in drawn for _, p, _, _ in points if p.cost}
     by_op = _by_op(drawn)
-    x = x_axis(intensities, ceilings, pipes)
+    x = x_axis(intensities, ceilings, pipes, ROOM if len(by_op) == 1 else ROOM_FOR_NAMES)
     furthest = max(intensities, default=1.0)
     lines: list[Line] = []
     if ceilings:
-        lines = [*limit_lines(x, ceilings, pipes, furthest), *_op_lines(x, ceilings, by_op)]
+        shown = pipes if len(by_op) == 1 else pipes | {"fp32", *ceilings.gemm_flops_per_s}
+        limits = list(limit_lines(x, ceilings, shown, furthest))
+        lines = [*(limits if len(by_op) == 1 else _named_together(limits))]
+        lines += _op_lines(x, ceilings, by_op)
     heights = [*extent(series), *(y for line in lines for y in line.y)]
     low = min((y for y in extent(series) if y), default=1.0)
-    shown = [y for y in heights if y is not None and y >= low / DECADE]
-    y = log_axis("TFLOP/s", shown)
+    y = log_axis("TFLOP/s", [y for y in heights if y is not None and y >= low / DECADE])
     return Chart(
         key="roofline",
         title="Roofline",
-        caption=CAPTION.format(axis=axis) + _issue_caption(by_op),
+        caption=CAPTION.format(axis=axis) + _limits_caption(by_op),
         x=x,
         y=y,
         series=series,
@@ -98,10 +106,10 @@ def _by_op(drawn: Iterable[tuple[Path, list[Place]]]) -> dict[str, list[tuple[Sc
     return found
 
 
-def _issue_caption(found: Found) -> str:
-    """Say how the limit of instructions is drawn, where there is one and one op alone."""
+def _limits_caption(found: Found) -> str:
+    """Say how limits of special functions are drawn, and for one op alone that of instructions."""
     if len(found) != 1:
-        return ""
+        return SPECIAL_CAPTION
     scene, (_, point, _, _) = next(iter(found.values()))[-1]
     unfused = issue_flops_per_s(scene, point.cost, fused=False) if point.cost else None
     if unfused is None:
@@ -154,13 +162,18 @@ def _beats_roof(path: Path, size: int, point: Point) -> bool:
     return "above-roof" in all_flags(point, path.scene.roof(path.implementation, size))
 
 
-def x_axis(intensities: list[float], ceilings: Ceilings | None, pipes: Iterable[str]) -> Axis:
+def x_axis(
+    intensities: list[float],
+    ceilings: Ceilings | None,
+    pipes: Iterable[str],
+    behind: float = ROOM,
+) -> Axis:
     """Return an axis that holds all intensities and the ridges of the pipes."""
     values = intensities or [1.0]
     bandwidth = ceilings.memory_bytes_per_s if ceilings else None
     rates = [pipe_flops_per_s(ceilings, pipe) for pipe in pipes] if ceilings else []
     ridges = [rate / bandwidth for rate in rates if rate and bandwidth]
-    span = [min(values) / ROOM, max(values) * ROOM, *(ridge * ROOM for ridge in ridges)]
+    span = [min(values) / ROOM, max(values) * behind, *(ridge * ROOM for ridge in ridges)]
     return log_axis("FLOP per byte", span)
 
 
@@ -172,10 +185,22 @@ def limit_lines(x: Axis, ceilings: Ceilings, pipes: set[str], furthest: float) -
         yield _named(_slope("memory", ceilings.memory_bytes_per_s, x, top), furthest)
     if ceilings.l2_bytes_per_s:
         yield replace(_slope("L2", ceilings.l2_bytes_per_s, x, top), dash="dash", label_at="middle")
-    for pipe, rate in rates.items():
+    for label, rate in _labelled(rates):
         start = rate / ceilings.memory_bytes_per_s if ceilings.memory_bytes_per_s else x.low
         ends = (min(start, x.high / 2), x.high)
-        yield Line(f"{pipe} {words.rate(rate, 'FLOP/s')}", ends, (rate / 1e12,) * 2)
+        yield Line(label, ends, (rate / 1e12,) * 2)
+
+
+def _labelled(rates: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Name each rate; those that lie close together share the label of the highest."""
+    groups: list[list[tuple[str, float]]] = []
+    for pipe, rate in sorted(rates.items(), key=lambda pair: -pair[1]):
+        if not groups or rate * CLOSE < groups[-1][0][1]:
+            groups.append([])
+        groups[-1].append((f"{pipe} {words.significant(rate / 1e12)}", rate))
+    for group in groups:
+        yield ", ".join(label for label, _ in group), group[0][1]
+        yield from (("", rate) for _, rate in group[1:])
 
 
 def _named(slope: Line, furthest: float) -> Line:
@@ -190,6 +215,15 @@ def _named(slope: Line, furthest: float) -> Line:
     return replace(slope, label_at="beside", x=(x0, middle, x1), y=(y0, y1 * middle / x1, y1))
 
 
+def _named_together(lines: Sequence[Line]) -> list[Line]:
+    """Name both slopes above the upper one: many paths leave no room below."""
+    slopes = [line for line in lines if line.label_at in ("below", "beside", "middle")]
+    label = "\n".join(line.label for line in reversed(slopes))
+    named = [replace(line, label="") for line in slopes[:-1]]
+    named += [replace(line, label=label, label_at="middle") for line in slopes[-1:]]
+    return [*named, *(line for line in lines if line not in slopes)]
+
+
 def _slope(name: str, bytes_per_s: float, x: Axis, top: float | None) -> Line:
     end = min(x.high, top / bytes_per_s) if top else x.high
     ys = (x.low * bytes_per_s / 1e12, end * bytes_per_s / 1e12)
@@ -201,20 +235,28 @@ def _op_lines(x: Axis, ceilings: Ceilings, found: Found) -> Iterator[Line]:
 
     Where several ops share a chart, only what lies below the memory roof is drawn: it can bind.
     """
-    limits, single = op_limits(found), len(found) == 1
-    bandwidth = (ceilings.memory_bytes_per_s or math.inf) / 1e12
+    limits = op_limits(found)
+    if len(found) != 1:
+        yield from _short_lines(x, ceilings, limits)
+        return
     for limit in limits:
-        if not single and limit.tflop_per_s[-1] > bandwidth * limit.x[-1]:
-            continue
-        end = x.high if single else min(x.high, limit.x[-1] * ROOM)
-        xs = (max(x.low, limit.x[0] / 2), *limit.x, end)
+        xs = (max(x.low, limit.x[0] / 2), *limit.x, x.high)
         ys = (limit.tflop_per_s[0], *limit.tflop_per_s, limit.tflop_per_s[-1])
-        if single:
-            label = "\n".join(map(_limit_label, limits)) if limit is limits[-1] else ""
-            yield Line(label, xs, ys, "dot", "under")
-        else:
-            beside = (xs[0], limit.x[-1] * (x.high / x.low) ** BESIDE, xs[-1])
-            yield Line(f"special:\n{limit.op}", beside, (ys[-1],) * 3, "dot", "beside")
+        label = "\n".join(map(_limit_label, limits)) if limit is limits[-1] else ""
+        yield Line(label, xs, ys, "dot", "under")
+
+
+def _short_lines(x: Axis, ceilings: Ceilings, limits: Iterable[OpLimit]) -> Iterator[Line]:
+    """Draw a limit where its op lies; ops of equal work share one."""
+    bandwidth = (ceilings.memory_bytes_per_s or math.inf) / 1e12
+    places = {
+        (limit.x[0], limit.x[-1], limit.tflop_per_s[-1])
+        for limit in limits
+        if limit.tflop_per_s[-1] <= bandwidth * limit.x[-1]
+    }
+    for low, high, rate in sorted(places):
+        ends = max(x.low, low / AROUND), min(x.high, high * AROUND)
+        yield Line("", ends, (rate, rate), "dot")
 
 
 def _limit_label(limit: OpLimit) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from collector.history.counted import NOTHING_COUNTED, AllCounted, Counted
 from collector.history.model import Point, SeriesKey
@@ -151,18 +152,50 @@ def _registers(point: Point) -> str:
     return ", ".join(f"{code.registers} / {code.spills}" for code in point.codegen)
 
 
+def as_json(row: Row) -> dict[str, Any]:
+    """Return a case as the site hands it out: base units, each named in its field."""
+    point, key = row.point, row.key
+    return {
+        "device": key.device, "op": key.op, "implementation": key.implementation,
+        "mode": key.mode, "sizes": dict(key.sizes), "dtype": key.dtype, "timer": key.timer,
+        "cache": key.cache, "status": point.status, "reason": point.reason,
+        "median_ns": point.median_ns, "ci_low_ns": point.ci_low_ns,
+        "ci_high_ns": point.ci_high_ns, "q01_ns": point.q01_ns, "q99_ns": point.q99_ns,
+        "replicates": len(point.medians_ns), "samples": point.samples,
+        "gb_per_s": row.gb_per_s, "tflop_per_s": row.tflop_per_s,
+        "units_per_s": row.units_per_s, "graph_nodes": point.graph_nodes,
+        "peak_memory_bytes": point.peak_memory_bytes, "quality": dict(point.quality),
+        "regime": row.roof.regime if row.roof else None,
+        "fraction_of_roof": row.roof.fraction if row.roof else None,
+        "speed_up": row.ratio.value if row.ratio else None,
+        "flags": list(row.flags), "commit": point.commit, "run_id": point.run_id,
+        "record": f"data/{point.location}",
+    }  # fmt: skip
+
+
 def command(key: SeriesKey) -> str:
     """Return the one command that repeats a case."""
-    sizes = ",".join(f"{name}={size}" for name, size in key.sizes)
-    options = {
-        "--op": key.op,
-        "--implementation": key.implementation,
-        "--workload": sizes or "default",
-        "--mode": key.mode,
-        "--dtype": key.dtype,
-        "--timer": key.timer,
-        "--cache": key.cache,
-    }
-    if ranks := dict(key.sizes).get("ranks"):
-        options["--ranks"] = str(ranks)
-    return " ".join([COLLECT, *(f"{name} {shlex.quote(text)}" for name, text in options.items())])
+    return _command([key])
+
+
+def command_of_all(found: Iterable[Row]) -> str:
+    """Return the one command that repeats all cases of a view that have a time."""
+    keys = [row.key for row in found if row.point.median_ns is not None]
+    return _command(keys) if keys else ""
+
+
+def _command(keys: Sequence[SeriesKey]) -> str:
+    """Name each choice once; what differs between the cases is implementation and sizes."""
+    first, ranks = keys[0], [dict(key.sizes).get("ranks") for key in keys]
+    options = [("--op", first.op)]
+    options += [("--implementation", key.implementation) for key in keys]
+    options += [("--workload", _sizes_text(key)) for key in keys]
+    options += [("--mode", first.mode), ("--dtype", first.dtype)]
+    options += [("--timer", first.timer), ("--cache", first.cache)]
+    options += [("--ranks", str(count)) for count in ranks if count]
+    told = dict.fromkeys(f"{name} {shlex.quote(text)}" for name, text in options)
+    return " ".join([COLLECT, *told])
+
+
+def _sizes_text(key: SeriesKey) -> str:
+    return ",".join(f"{name}={size}" for name, size in key.sizes) or "default"

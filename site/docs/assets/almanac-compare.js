@@ -4,6 +4,7 @@
 
   const form = document.querySelector("form[data-compare]");
   if (!form) return;
+  const { csv, handOut } = window.almanacTaking;
   const root = form.closest(".ka-page");
   const result = root.querySelector("[data-result]");
   const notice = root.querySelector("[data-notice]");
@@ -340,20 +341,6 @@
       ratio_high: factor(high), smallest_seen: least ?? null, why: why || "" };
   }
 
-  /** Write a cell so that a spreadsheet reads texts as texts. */
-  function cell(value) {
-    if (typeof value === "number") return String(value);
-    const text = String(value ?? "");
-    const safe = /^[=+@\t\r-]/.test(text) ? `'${text}` : text;
-    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  }
-
-  function csv(rows) {
-    if (!rows.length) return "";
-    return [Object.keys(rows[0]), ...rows.map(Object.values)]
-      .map((line) => line.map(cell).join(",")).join("\n") + "\n";
-  }
-
   function json({ chosen, found }, rows) {
     const side = (key, { runs, replicates }) => ({ name: index.ends[key].name,
       device: index.ends[key].device, runs, replicates });
@@ -367,11 +354,7 @@
     if (!seen) return;
     const groups = grouped(seen.found.rows);
     const rows = [...groups.values()].flat().map(flat);
-    const text = kind === "csv" ? csv(rows) : json(seen, rows);
-    const type = kind === "csv" ? "text/csv" : "application/json";
-    const url = URL.createObjectURL(new Blob([text], { type }));
-    make("a", { href: url, download: `compare.${kind}` }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
+    handOut(`compare.${kind}`, kind === "csv" ? csv(rows) : json(seen, rows));
   }
 
   function swap() {

@@ -54,12 +54,12 @@
       return number * (SCALES[found[2] ?? ""] ?? 1);
     },
 
-    copyable(button) {
+    copyable(button, text = () => button.dataset.copy) {
       if (button.dataset.ready || !navigator.clipboard) return;
       button.dataset.ready = "1";
       button.hidden = false;
       button.addEventListener("click", async () => {
-        await navigator.clipboard.writeText(button.dataset.copy);
+        await navigator.clipboard.writeText(text());
         const label = button.textContent;
         button.textContent = "copied";
         setTimeout(() => { button.textContent = label; }, 1500);

@@ -251,6 +251,14 @@
       return null;
     }
 
+    /** The cases of the view, without those of hidden lines. */
+    async cases() {
+      const hidden = this.hidden();
+      const names = this.index.views[this.view] || [];
+      const { cases } = (await Promise.all(names.map(loadShard))).find((one) => one.cases);
+      return cases.filter((one) => !hidden.has(one.line ?? one.implementation));
+    }
+
     // Drawing: when a chart comes near, and again when theme or width changes.
 
     observe() {
