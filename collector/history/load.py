@@ -124,6 +124,7 @@ def _run_info(one: Usable) -> RunInfo:
         replicates=one.digest.replicates,
         ops=tuple(op.name for op in run.ops),
         methods=run.methods,
+        ranks=run.ranks,
     )
 
 

@@ -91,6 +91,7 @@ def _point(run_id: str, commit: str | None, file: str, lines: Sequence[Located])
         location=f"{file}:{lines[0].line}",
         graph_nodes=_own(record.graph_nodes, details.graph_nodes),
         quality=tuple((record.quality or details.quality or {}).items()),
+        rank_medians_ns=tuple(record.ranks.median_ns) if record.ranks else (),
     )
 
 

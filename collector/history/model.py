@@ -14,6 +14,7 @@ from collector.record import (
     End,
     KernelCode,
     OpInfo,
+    RanksInfo,
     Source,
     Telemetry,
 )
@@ -70,6 +71,7 @@ class RunInfo:
     replicates: int
     ops: tuple[str, ...]
     methods: Mapping[str, Mapping[str, Any]]
+    ranks: RanksInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ class Point:
     quantiles are those of all samples of all replicates. All are None unless one replicate passed;
     one incorrect replicate makes the point incorrect. `ci_low_ns` and `ci_high_ns` bound the median
     at 95 %: over replicates where there are two or more, else within the one process.
-    `location` is `file:line` of its first record; `quality` has pairs of name and value.
+    `location` is `file:line` of its first record; `quality` has pairs of name and value. Where
+    ranks share the case, `rank_medians_ns` has the median of each in one replicate.
     """
 
     run_id: str
@@ -111,6 +114,7 @@ class Point:
     location: str
     graph_nodes: int | None = None
     quality: tuple[tuple[str, float], ...] = ()
+    rank_medians_ns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

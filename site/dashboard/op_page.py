@@ -20,6 +20,7 @@ from dashboard.findings import TIMER_WORDS, focus, lead, view_words
 from dashboard.pipeline import breakdowns, pipelines_of, signed, story
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
 from dashboard.rows import Row, as_json, columns, command_of_all, quality_names, rows
+from dashboard.scaling import over_ranks
 from dashboard.stack import fills, stack_svg
 from dashboard.sweeps import Sweep, query, sweep_chart, sweeps_beside
 from dashboard.theory import (
@@ -140,6 +141,7 @@ def _slots(
         "columns": _part(book, "part_columns.j2", path, **table),
         "table": _part(book, "part_rows.j2", path, **table),
         "regions": _regions(book, path, scene),
+        "ranks": _ranks(book, path, scene),
         "theory": _part(book, "part_paths.j2", path, paths=theory[SPECIAL_AS[0]]),
     }
 
@@ -164,6 +166,14 @@ def _regions(book: Book, path: str, scene: Scene) -> str:
         signed=signed,
         status_words=status_words,
     )
+
+
+def _ranks(book: Book, path: str, scene: Scene) -> str:
+    """Return what more ranks bring; nothing for ops that are not shared out."""
+    curves, run = scene.curves, scene.curves.run
+    ranked = over_ranks(book.history, curves)
+    shared = {"axis": curves.axis, "info": run.ranks, "nccl": run.versions.get("nccl")}
+    return _part(book, "part_scaling.j2", path, ranked=ranked, **shared)
 
 
 def _pipelines(book: Book, op: OpInfo) -> list[tuple[str, str]]:

@@ -168,7 +168,7 @@ def _parts(history: History, curves: Curves, cases: Cases, name: str, size: int)
         return
     for region in regions:
         key, at = find_case(curves, cases, region, name, size)
-        point = _point(history, curves, key) if key else None
+        point = point_beside(history, curves, key) if key else None
         roof = roof_in(history, key, point) if key and point else None
         yield Part(region, point, roof, at if point else "")
 
@@ -190,8 +190,8 @@ def find_case(
     return None, ""
 
 
-def _point(history: History, curves: Curves, key: SeriesKey) -> Point | None:
-    """Return the point of the pipeline's own run, else the newest of its commit."""
+def point_beside(history: History, curves: Curves, key: SeriesKey) -> Point | None:
+    """Return the point of the curves' own run, else the newest of its commit."""
     run, points = curves.run, history.series[key]
     same_run = [point for point in points if point.run_id == run.run_id]
     clean = run.source.commit is not None and not run.source.dirty

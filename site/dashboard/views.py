@@ -207,5 +207,6 @@ def _preference(curves: Curves) -> tuple[object, ...]:
         not curves.passed(curves.op.baseline),
         -len({size for name in curves.points for size in curves.passed(name)}),
         -passed,
+        -dict(view.fixed).get("ranks", 0),
         view,
     )
