@@ -8,7 +8,7 @@ import pytest
 
 from collector.history import datasheets
 from collector.history.load import load_history
-from dashboard import build, op_page, pipeline, stack, theory
+from dashboard import build, op_page, pipeline, region_story, stack, theory
 from dashboard.book import make_book
 from dashboard.drawing import unpack
 from dashboard.environment import environment
@@ -57,7 +57,7 @@ def test_shares_are_those_that_the_first_article_prints(seed_book):
     assert shares == pytest.approx([43.28, 12.73, 14.92, 29.07], abs=0.03)
     assert column.rest_ns == pytest.approx(66_000, abs=20)
     assert column.of_whole(column.parts[0]) == pytest.approx(0.1382 / 0.3853, rel=1e-3)
-    assert pipeline.signed(column.rest_ns) == "+66.0 µs"
+    assert region_story.signed(column.rest_ns) == "+66.0 µs"
 
 
 def test_regions_and_rest_add_up_to_the_end_to_end_of_the_records(book):
@@ -143,6 +143,12 @@ def test_failed_region_is_told_and_leaves_no_sum_and_no_bar(tmp_path):
     assert "<rect" not in bar and "regions not all measured" in bar and "ka-end" in bar
 
 
+def test_end_to_end_is_as_long_in_every_bar(book):
+    for one in pipeline.breakdowns(book.history, curves_of(book)):
+        ends = re.findall(r'ka-end" d="M([\d.]+)', str(stack.stack_svg(one, TEMPLATES)))
+        assert len(ends) == len(one.columns) and len(set(ends)) == 1
+
+
 def test_bars_are_as_long_as_their_times(seed_book):
     (first, *_) = pipeline.breakdowns(seed_book.history, curves_of(seed_book))
     bar = str(stack.stack_svg(first, TEMPLATES)).split(">torch<")[1].split("</g>")[0]
@@ -167,11 +173,34 @@ def test_story_names_the_region_that_takes_the_most_and_what_each_gained(tmp_pat
     sigreg_records.build(tmp_path, time=time)
     book = made_book(tmp_path)
     (first, *_) = pipeline.breakdowns(book.history, curves_of(book))
-    told = dict(pipeline.story(first, "torch.compile"))
-    assert told["triton"].startswith("sigreg_trig takes the most, 50 % of the sum")
-    assert "Against torch.compile, end to end −500 ns; by region: " in told["triton"]
-    assert "sigreg_trig −300 ns" in told["triton"]
-    assert "triton-fused" not in told and "Against" not in told["torch.compile"]
+    told = dict(region_story.story(first, "torch.compile"))
+    assert told["triton"].startswith(
+        "1.11× as fast as torch.compile end to end, −500 ns; by region: sigreg_trig −300 ns, "
+    )
+    assert ". sigreg_trig binds, 50 % of the sum, " in told["triton"]
+    assert "by region" not in told["triton-fused"] and "binds" not in told["triton-fused"]
+    assert told["torch.compile"].startswith("sigreg_trig binds")
+    gist = region_story.gist(first, "torch.compile")
+    assert gist.startswith("triton takes 4.50 µs, 1.11× as fast as torch.compile; sigreg_trig")
+
+
+def test_table_of_steps_holds_the_ratio_to_the_baseline_and_to_the_step_before(tmp_path):
+    speeds = {"torch": 8.0, "torch.compile": 4.0, "triton": 2.0, "triton-fused": 1.0}
+
+    def time(op, name, sizes):
+        return 1000.0 * speeds.get(name, 1.0)
+
+    sigreg_records.build(tmp_path, time=time)
+    files = build.render(load_history(tmp_path), TEMPLATES)
+    section = files["kernels/sigreg.md"].decode().split('id="regions"')[1].split('id="time"')[0]
+    table = section.split("<tbody>")[1].split("</tbody>")[0]
+    ratios = {
+        re.search(r'<th scope="row">(.*?)</th>', row)[1]: re.findall(r">([\d.]+)×<", row)
+        for row in table.split("<tr>")[1:]
+    }
+    assert ratios["torch"] == ["0.500"]
+    assert ratios["triton"] == ["2.00", "2.00"] and ratios["triton-fused"] == ["4.00", "2.00"]
+    assert table.count("▸") == len(ratios) - table.count("no separate regions")
 
 
 def test_pages_lead_from_the_pipeline_to_its_regions_and_back(tmp_path):

@@ -17,7 +17,8 @@ from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
-from dashboard.pipeline import breakdowns, pipelines_of, signed, story
+from dashboard.pipeline import breakdowns, pipelines_of
+from dashboard.region_story import gist, signed, story
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
 from dashboard.rows import Row, as_json, columns, command_of_all, quality_names, rows
 from dashboard.scaling import over_ranks
@@ -148,9 +149,9 @@ def _slots(
 
 def _regions(book: Book, path: str, scene: Scene) -> str:
     """Return the regions of a pipeline at each size; nothing for other ops."""
-    curves = scene.curves
+    curves, baseline = scene.curves, scene.curves.op.baseline
     found = [
-        (one, stack_svg(one, book.environment), story(one, curves.op.baseline))
+        (one, stack_svg(one, book.environment), gist(one, baseline), story(one, baseline))
         for one in breakdowns(book.history, curves)
     ]
     return _part(

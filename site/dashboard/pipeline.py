@@ -10,7 +10,7 @@ from collector.history.model import History, Point, SeriesKey
 from collector.history.roof import Roof, roof_in
 from collector.record import OpInfo
 from dashboard import format as words
-from dashboard.figures import REGIME_WORDS, status_words
+from dashboard.figures import status_words
 from dashboard.views import Curves
 
 
@@ -76,9 +76,15 @@ class Column:
         return _share(part.time_ns, self.whole_ns)
 
     @property
-    def sum_of_whole(self) -> float | None:
-        """Return the sum over the time end to end."""
-        return _share(self.sum_ns, self.whole_ns)
+    def binding(self) -> Part | None:
+        """Return the region that takes the most; None unless every region has a time."""
+        if self.sum_ns is None:
+            return None
+        return max(self.parts, key=lambda part: part.time_ns or 0.0)
+
+    def over(self, other: Column | None) -> float | None:
+        """Return how many times faster this one is end to end."""
+        return _share(other.whole_ns, self.whole_ns) if other else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,15 @@ class Breakdown:
 
     size: int
     columns: tuple[Column, ...]
+
+    def named(self, name: str) -> Column | None:
+        """Return the column of an implementation."""
+        return next((one for one in self.columns if one.name == name), None)
+
+    def before(self, column: Column) -> Column | None:
+        """Return the step before: the implementation that is listed above."""
+        place = self.columns.index(column)
+        return self.columns[place - 1] if place else None
 
     def at(self, place: int) -> str:
         """Return the size that a region was measured at, where it is another one."""
@@ -205,52 +220,6 @@ def point_beside(history: History, curves: Curves, key: SeriesKey) -> Point | No
     timed = [point for point in [*same_commit, *same_run] if point.median_ns is not None]
     found = timed or same_commit or same_run
     return found[-1] if found else None
-
-
-# In words ----------------------------------------------------------------------------------------
-
-
-def signed(time_ns: float) -> str:
-    """Write a difference of times with its sign."""
-    sign = "+" if time_ns > 0 else "−" if time_ns < 0 else "±"
-    return sign + words.duration(abs(time_ns), 3)
-
-
-def story(breakdown: Breakdown, baseline: str) -> list[tuple[str, str]]:
-    """Say of each whole breakdown what binds, and what it gained over the baseline."""
-    against = next((one for one in breakdown.columns if one.name == baseline), None)
-    told = []
-    for column in breakdown.columns:
-        if column.sum_ns is not None:
-            gain = _gain(column, against) if against and against is not column else ""
-            told.append((column.name, _largest(column) + gain))
-    return told
-
-
-def _largest(column: Column) -> str:
-    part = max(column.parts, key=lambda one: one.time_ns or 0.0)
-    text = f"{part.op} takes the most, {words.percent(column.of_sum(part))} of the sum"
-    if part.roof and part.roof.regime:
-        share = words.percent(part.roof.fraction)
-        text += f", {REGIME_WORDS[part.roof.regime]} at {share} of its roof"
-    return f"{text}."
-
-
-def _gain(column: Column, other: Column) -> str:
-    """Say what each region gained, and what of it arrived end to end."""
-    if column.whole_ns is None or other.whole_ns is None:
-        return ""
-    ends = signed(column.whole_ns - other.whole_ns)
-    text = f" Against {other.name}, end to end {ends}"
-    pairs = zip(column.parts, other.parts, strict=False)
-    steps = [f"{a.op} {signed(d)}" for a, b in pairs if (d := _difference(a, b)) is not None]
-    return f"{text}; by region: {', '.join(steps)}." if steps else f"{text}."
-
-
-def _difference(a: Part, b: Part) -> float | None:
-    if a.time_ns is None or b.time_ns is None:
-        return None
-    return a.time_ns - b.time_ns
 
 
 def region_files(history: History, views: Sequence[Curves]) -> set[str]:

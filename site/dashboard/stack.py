@@ -9,13 +9,14 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from dashboard import format as words
-from dashboard.charts import linear_ticks
 from dashboard.palette import COLOURS
 from dashboard.pipeline import Breakdown, Column
 
 WIDTH, TOP, ROW, BAR = 720, 6, 50, 20
 LEFT, RIGHT, FOOT = 8, 24, 44
+TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 NUMBER_FITS = 16  # drawing units, for a number on the narrow screen of a phone
+TIME_FITS = 160  # the same for a number and a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,12 @@ class Bar:
 
 
 def stack_svg(breakdown: Breakdown, environment: Environment) -> Markup:
-    """Draw the bars of one size, all on one scale that begins at zero."""
+    """Draw the bars of one size, each on a scale of its own: end to end is as long in all of them.
+
+    Times differ a hundredfold between implementations; what they consist of is seen this way.
+    """
     columns = breakdown.columns
-    lengths = [time for one in columns for time in (one.sum_ns, one.whole_ns) if time]
-    longest = max(lengths, default=0.0)
+    longest = max((_length(one) for one in columns), default=0.0)
     if not longest:
         return Markup("")
     scale = (WIDTH - LEFT - RIGHT) / longest
@@ -53,11 +56,18 @@ def stack_svg(breakdown: Breakdown, environment: Environment) -> Markup:
     return Markup(
         template.render(
             bars=[_bar(column, scale, place) for place, column in enumerate(columns)],
-            ticks=[(LEFT + t * scale, words.duration(t, 2)) for t in linear_ticks(longest)],
+            ticks=[(LEFT + t * scale, words.percent(t)) for t in TICKS if t <= longest],
             size=(WIDTH, bottom + FOOT, LEFT, bottom, BAR),
             label=_label(breakdown),
         )
     )
+
+
+def _length(column: Column) -> float:
+    """Return the length of a bar in times its end to end."""
+    if not column.whole_ns:
+        return 1.0 if column.sum_ns else 0.0
+    return max(1.0, (column.sum_ns or 0.0) / column.whole_ns)
 
 
 def fills(count: int) -> list[tuple[int, str]]:
@@ -66,8 +76,9 @@ def fills(count: int) -> list[tuple[int, str]]:
 
 
 def _bar(column: Column, scale: float, place: int) -> Bar:
-    end = LEFT + column.whole_ns * scale if column.whole_ns is not None else None
-    segments = tuple(_segments(column, scale)) if column.sum_ns is not None else ()
+    unit = column.whole_ns or column.sum_ns or 1.0
+    end = LEFT + scale if column.whole_ns is not None else None
+    segments = tuple(_segments(column, scale / unit)) if column.sum_ns is not None else ()
     return Bar(column.name, _bar_note(column), TOP + ROW * place, segments, end)
 
 
@@ -78,6 +89,7 @@ def _segments(column: Column, scale: float) -> Iterator[Segment]:
         share = words.percent(column.of_sum(part))
         note = f"{part.op} {words.duration(part.time_ns, 3)}, {share} of the sum"
         label = str(place + 1) if width >= NUMBER_FITS else ""
+        label = f"{label}: {words.duration(part.time_ns, 3)}" if width >= TIME_FITS else label
         yield Segment(place + 1, round(left, 1), round(width, 1), note, label)
         left += width
 
