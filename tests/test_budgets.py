@@ -281,7 +281,7 @@ def most_markers(files):
 def figures(files):
     """Yield every interactive chart, of pages and of the files that they load later."""
     for path, content in files.items():
-        text = content.decode()
+        text = content.decode() if path.endswith((".md", ".js")) else ""
         if path.startswith("assets/data/"):
             yield from (one["figure"] for one in unpack(content).get("charts", {}).values())
         for block in re.findall(r"data-figures>(.*?)</script>", text, re.S):

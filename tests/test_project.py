@@ -13,8 +13,10 @@ PUBLIC_HOSTS = {
     "download.pytorch.org",
     "git-lfs.github.com",
     "github.com",
+    "img.shields.io",
     "json-schema.org",
     "keepachangelog.com",
+    "shields.io",
     "www.w3.org",
 }
 

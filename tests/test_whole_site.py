@@ -126,6 +126,20 @@ def test_every_page_has_a_title_and_words_of_its_own(site):
     assert "Name &lt;b" not in "".join(told.values())
 
 
+def test_every_page_has_a_picture_for_previews_and_each_op_its_own(site):
+    pictures = {}
+    for here, page in pages(site).items():
+        meta = outline(page).meta
+        if here != "404.html":
+            pictures[here] = meta["og:image"]
+            path, _ = goal(site, here, meta["og:image"])
+            assert path.read_bytes().startswith(b"\x89PNG"), here
+            assert goal(site, here, meta["og:url"])[0] == page
+            assert meta["og:title"] and meta["og:description"] == meta["description"]
+    own = {where for here, where in pictures.items() if re.match(r"kernels/[^i]", here)}
+    assert own == {f"{ADDRESS}assets/social/{name}.png" for name in ("rms-norm", "sinkhorn")}
+
+
 def test_feed_keeps_the_rules_of_atom(site):
     feed = ElementTree.parse(site / "regressions" / "feed.xml").getroot()
     entries = feed.findall(f"{ATOM}entry")

@@ -37,6 +37,17 @@ class Page:
     plotly: str
     searchable: bool
 
+    @property
+    def image(self) -> str:
+        """Return the picture that other sites show beside a link to the page."""
+        return picture_path(self.path)
+
+
+def picture_path(page: str) -> str:
+    """Return where the picture of a page is: each op has its own, all others share one."""
+    folder, _, name = page.removesuffix(".md").rpartition("/")
+    return f"assets/social/{name if folder == 'kernels' and name != 'index' else 'all'}.png"
+
 
 @dataclass(frozen=True, slots=True)
 class Book:

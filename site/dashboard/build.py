@@ -33,6 +33,7 @@ from dashboard.pipeline import region_files
 from dashboard.plotly_js import find_bundle
 from dashboard.regressions import commit_tables
 from dashboard.roof_page import roofline
+from dashboard.sharing import shared_op, shared_site
 
 File = tuple[str, bytes]
 MANIFEST = ".almanac-files"
@@ -90,7 +91,8 @@ def render(
 def _files(book: Book) -> Iterator[File]:
     """Return all pages; those of ops take most of the time and know nothing of one another."""
     jobs = [partial(_shared_files, book)]
-    jobs += [partial(op_files, book, op) for op in book.history.ops.values()]
+    for op in book.history.ops.values():
+        jobs += [partial(op_files, book, op), partial(shared_op, book, op)]
     return chain.from_iterable(spread([partial(_all, job) for job in jobs]))
 
 
@@ -109,6 +111,7 @@ def _shared_files(book: Book) -> Iterator[File]:
     yield from device_pages(book)
     yield from health(book, tables)
     yield from data(book)
+    yield from shared_site(book)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dashboard.figures import status_words
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable, left_out_runs
 from dashboard.rows import Row, as_json, rows
+from dashboard.sharing import badges
 from dashboard.trust import trust
 from dashboard.views import Curves
 
@@ -274,4 +275,12 @@ def data(book: Book) -> Iterator[File]:
         yield name, content.encode()
     yield "data/record.v1.schema.json", (json.dumps(json_schema(), indent=1) + "\n").encode()
     runs = sorted(book.history.runs.values(), key=lambda run: run.started_at, reverse=True)
-    yield book.write("data.md", "data.md.j2", "Data", names=names, runs=runs)
+    yield book.write(
+        "data.md",
+        "data.md.j2",
+        "Data",
+        names=names,
+        runs=runs,
+        badges=badges(book),
+        site_url=book.site_url,
+    )
