@@ -30,7 +30,6 @@ from dashboard.crossover import (
     NotComparableError,
     SpeedUp,
     best_other,
-    crossover_words,
     crossovers,
     fair_means,
     speed_up,
@@ -304,24 +303,6 @@ def test_speed_up_and_slow_down_are_reciprocal(a, b):
 
 
 # Crossovers and stretches
-
-
-@pytest.mark.parametrize("curve, words", [
-    ([(1, ratio(0.5)), (4, ratio(0.8)), (16, ratio(1.5)), (64, ratio(2))],
-     "Against torch: faster from batch = 4-16 on."),
-    ([(1, ratio(0.5)), (4, ratio(0.9, 1.1)), (16, ratio(1.5))],
-     "Against torch: faster from batch = 1-16 on."),
-    ([(1, ratio(2)), (4, ratio(0.5)), (16, ratio(2))],
-     "Against torch: slower from batch = 1-4 on; faster from batch = 4-16 on."),
-    ([(1, ratio(2)), (4, ratio(3))], "Faster than torch at every measured size."),
-    ([(1, ratio(0.2)), (4, ratio(0.3))], "Slower than torch at every measured size."),
-    ([(1, ratio(0.9, 1.1))], "At no measured size surely faster or slower than torch."),
-    ([(1, ratio(0.9, 1.1)), (4, ratio(2))],
-     "Faster than torch at 1 of 2 sizes, no sure difference elsewhere."),
-    ([], "No size was measured for both this and torch."),
-])  # fmt: skip
-def test_crossover_in_words(curve, words):
-    assert crossover_words(curve, "batch", "torch") == words
 
 
 def test_crossover_is_an_interval_of_measured_sizes():

@@ -161,7 +161,8 @@ def test_lead_names_best_and_worst_speed_up_of_the_records(scene):
     text = findings.lead(scene)
     mine, theirs = (scene.curves.passed(n) for n in ("triton-packed", "torch.compile"))
     ratios = [theirs[size].median_ns / mine[size].median_ns for size in mine if size in theirs]
-    assert "<strong>triton-packed</strong>" in text
+    assert "<strong>triton-packed</strong> is <strong>" in text
+    assert "</strong> as fast as torch.compile up to batch = " in text
     assert f"{max(ratios):.0f}× at best" in text
     assert f"{min(ratios):.3f}× at worst" in text
 

@@ -117,32 +117,6 @@ def crossovers(curve: Sequence[tuple[int, SpeedUp]]) -> tuple[Crossover, ...]:
     return tuple(found)
 
 
-def crossover_words(curve: Sequence[tuple[int, SpeedUp]], axis: str, other: str) -> str:
-    """Say in words where one is faster than the other."""
-    if not curve:
-        return f"No size was measured for both this and {other}."
-    places = crossovers(curve)
-    if places:
-        return _sentence("; ".join(_place(place, axis) for place in places), other)
-    sure = [ratio for _, ratio in curve if ratio.surely_faster or ratio.surely_slower]
-    if not sure:
-        return f"At no measured size surely faster or slower than {other}."
-    word = "Faster" if sure[0].surely_faster else "Slower"
-    if len(sure) == len(curve):
-        return f"{word} than {other} at every measured size."
-    return (
-        f"{word} than {other} at {len(sure)} of {len(curve)} sizes, no sure difference elsewhere."
-    )
-
-
-def _place(place: Crossover, axis: str) -> str:
-    return f"{place.becomes} from {axis} = {place.low}-{place.high} on"
-
-
-def _sentence(text: str, other: str) -> str:
-    return f"Against {other}: {text}."
-
-
 def stretches(regimes: Sequence[tuple[int, str | None]]) -> tuple[Stretch, ...]:
     """Join neighbouring sizes of one regime; a boundary lies between two measured sizes."""
     known = sorted((size, name) for size, name in regimes if name is not None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dashboard import format as words
+from dashboard.figures import REGIME_WORDS
 from dashboard.svg import DASHES, SYMBOLS
 
 FILTERS = (
@@ -29,5 +30,5 @@ def environment(templates: Path) -> Environment:
     made.globals |= {
         name: getattr(words, name) for name in ("NONE", "STATUS_WORDS", "OUTCOME_WORDS")
     }
-    made.globals |= {"DASHES": DASHES, "SYMBOLS": SYMBOLS}
+    made.globals |= {"DASHES": DASHES, "SYMBOLS": SYMBOLS, "REGIME_WORDS": REGIME_WORDS}
     return made

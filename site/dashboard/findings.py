@@ -8,7 +8,8 @@ from markupsafe import Markup
 
 from collector.history.roof import Roof
 from dashboard import format as words
-from dashboard.crossover import SpeedUp, crossover_words
+from dashboard.answer import Answer, answer_words, answers, count_words
+from dashboard.crossover import SpeedUp
 from dashboard.figures import REGIME_WORDS, Scene, ratios
 from dashboard.metrics import geometric_mean
 from dashboard.views import Curves, View
@@ -39,9 +40,26 @@ class Finding:
         return min(self.ratios, key=lambda pair: pair[1].value)
 
     @property
-    def crossover(self) -> str:
-        """Say where it is faster than the baseline."""
-        return crossover_words(self.ratios, self.scene.curves.axis, self.baseline)
+    def answers(self) -> list[Answer]:
+        """Return where it is faster than the baseline, and what decides there."""
+        roofs = {size: self.scene.roof(self.name, size) for size, _ in self.ratios}
+        regimes = {size: roof.regime if roof else None for size, roof in roofs.items()}
+        return answers(self.ratios, regimes)
+
+    @property
+    def slower(self) -> bool:
+        """Say whether it is slower than the baseline at any size."""
+        return any(one.kind == "slower" for one in self.answers)
+
+    @property
+    def always_faster(self) -> bool:
+        """Say whether it is faster at every size."""
+        return all(one.kind == "faster" for one in self.answers)
+
+    @property
+    def verdict(self) -> str:
+        """Count the sizes where it is faster and slower, in words."""
+        return count_words(self.answers)
 
 
 def focus(curves: Curves, baseline: str) -> str | None:
@@ -84,28 +102,24 @@ def lead(scene: Scene) -> Markup:
     if found is None:
         text = "On {}, nothing can be compared with {} for this choice ({})."
         return Markup(text).format(device, curves.op.baseline, view_words(curves.view))
-    return Markup(" ").join(
-        [_speed_sentence(found, device), found.crossover, _roof_sentence(found)]
-    )
+    parts = [_answer_sentence(found, device), _mean_sentence(found), _roof_sentence(found)]
+    return Markup(" ").join(filter(None, parts))
 
 
-def _speed_sentence(found: Finding, device: str) -> Markup:
+def _answer_sentence(found: Finding, device: str) -> Markup:
+    told = answer_words(found.answers, found.scene.curves.axis, found.baseline)
+    return Markup("On {}, <strong>{}</strong> is {}.").format(device, found.name, told)
+
+
+def _mean_sentence(found: Finding) -> Markup:
     axis = found.scene.curves.axis
     (best_at, best), (worst_at, worst) = found.best, found.worst
     if len(found.ratios) == 1:
-        text = "On {}, <strong>{}</strong> is <strong>{}</strong> as fast as {} at {} = {}."
-        size = words.binary(best_at)
-        return Markup(text).format(
-            device, found.name, words.times(best.value), found.baseline, axis, size
-        )
-    text = (
-        "On {}, <strong>{}</strong> is <strong>{}</strong> as fast as {} on the geometric mean of "
-        "{}: {} at best ({} = {}), {} at worst ({} = {})."
-    )
+        return Markup("")
+    text = "The geometric mean of {} is {}: {} at best ({} = {}), {} at worst ({} = {})."
     return Markup(text).format(
-        device, found.name, words.times(found.mean), found.baseline,
-        words.plural(len(found.ratios), "size"), words.times(best.value), axis,
-        words.binary(best_at), words.times(worst.value), axis, words.binary(worst_at),
+        words.plural(len(found.ratios), "size"), words.times(found.mean), words.times(best.value),
+        axis, words.binary(best_at), words.times(worst.value), axis, words.binary(worst_at),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from dashboard.findings import Finding, finding, view_words
 from dashboard.metrics import geometric_mean
 from dashboard.op_page import op_path
 from dashboard.regressions import CommitTable
+from dashboard.results import results
 from dashboard.svg import Spark, sparkline
 from dashboard.views import Curves
 
@@ -65,6 +66,7 @@ def home(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
         "Kernel Almanac",
         lines=lines,
         mean=_overall(lines),
+        found=[line for line in lines if line.finding],
         counts=counts,
         newest=newest,
         latest=runs[-1] if runs else None,
@@ -81,4 +83,12 @@ def _overall(lines: list[Summary]) -> tuple[float, int] | None:
 
 def kernels(book: Book) -> Iterator[File]:
     """List all ops with their best and worst."""
-    yield book.write("kernels/index.md", "kernels.md.j2", "Kernels", lines=summaries(book))
+    found = results(book)
+    yield book.write(
+        "kernels/index.md",
+        "kernels.md.j2",
+        "Kernels",
+        lines=summaries(book),
+        results=found,
+        dtypes=sorted({one.key.dtype for one in found}),
+    )
