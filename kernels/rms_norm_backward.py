@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
+from kernels.sizes import cdiv, next_power_of_2
 
 # Sums over rows have one order, whatever the card: two programs of 8 warps for each SM of an H200.
 SMS = 132
@@ -194,7 +195,7 @@ class Launch(NamedTuple):
 @cache
 def launch_for(hidden: int) -> Launch:
     """Choose how narrow rows are worked on, for 16 elements of each tensor a thread."""
-    width = triton.next_power_of_2(hidden)
+    width = next_power_of_2(hidden)
     block_rows = max(1, 2048 // width)
     num_warps = max(1, min(16, block_rows * width // 512))
     return Launch(block_rows, width, num_warps, SMS * max(1, 16 // num_warps), stages=2)
@@ -236,7 +237,7 @@ def _launch_narrow(
 ) -> torch.Tensor:  # fmt: skip
     rows, hidden = x.shape
     launch = launch_for(hidden)
-    programs = min(launch.programs, triton.cdiv(rows, launch.block_rows))
+    programs = min(launch.programs, cdiv(rows, launch.block_rows))
     parts = torch.empty((programs, hidden), dtype=torch.float32, device=x.device)
     extra = x if added is None else added
     _rows_and_weight[(programs,)](
@@ -260,8 +261,8 @@ def _launch_wide(
         HIDDEN=hidden, ADD=added is not None, BLOCK_HIDDEN=WIDE_TILE, num_warps=32,
         enable_fp_fusion=True, **launch_options(pdl, rows),
     )  # fmt: skip
-    tiles = triton.cdiv(hidden, WEIGHT_TILE)
-    count = min(triton.cdiv(rows, 4), max(1, WEIGHT_PROGRAMS // tiles))
+    tiles = cdiv(hidden, WEIGHT_TILE)
+    count = min(cdiv(rows, 4), max(1, WEIGHT_PROGRAMS // tiles))
     parts = torch.empty((count, hidden), dtype=torch.float32, device=x.device)
     _wide_weight[(tiles * count,)](
         x, grad, scale, parts, x.stride(0), grad.stride(0), rows, count,
@@ -275,9 +276,9 @@ def _launch_sum(parts: torch.Tensor, w: torch.Tensor, pdl: bool) -> torch.Tensor
     count, hidden = parts.shape
     dw = torch.empty(hidden, dtype=w.dtype, device=w.device)
     block = 32 if hidden <= WIDEST_IN_REGISTERS else 128
-    programs = triton.cdiv(hidden, block)
+    programs = cdiv(hidden, block)
     _sum_parts[(programs,)](
-        parts, dw, count, HIDDEN=hidden, BLOCK_PARTS=min(64, triton.next_power_of_2(count)),
+        parts, dw, count, HIDDEN=hidden, BLOCK_PARTS=min(64, next_power_of_2(count)),
         BLOCK_HIDDEN=block, num_warps=4, enable_fp_fusion=True, **launch_options(pdl, programs),
     )  # fmt: skip
     return dw

@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.sizes import cdiv
+
 if TYPE_CHECKING:
     from kernels.spec import Outputs, Thunk
 
@@ -124,7 +126,7 @@ def copy_thunks(size_bytes: int, sets: int) -> list[Thunk]:
 
     def thunk() -> Thunk:
         x, y = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
-        grid = (triton.cdiv(n, 4096),)
+        grid = (cdiv(n, 4096),)
         return lambda: launched(_copy_kernel[grid](x, y, n, BLOCK=4096, num_warps=8), y)
 
     return [thunk() for _ in range(sets)]
@@ -147,7 +149,7 @@ def read_thunks(size_bytes: int) -> list[Thunk]:
 
     def thunk() -> Thunk:
         x = torch.randn(n, device="cuda")
-        grid = (triton.cdiv(n, block * steps),)
+        grid = (cdiv(n, block * steps),)
         out = torch.empty(grid[0], device="cuda")
         return lambda: launched(_read_kernel[grid](x, out, n, BLOCK=block, STEPS=steps), out)
 
@@ -160,7 +162,7 @@ def write_thunks(size_bytes: int) -> list[Thunk]:
 
     def thunk() -> Thunk:
         y = torch.empty(n, device="cuda")
-        grid = (triton.cdiv(n, 4096),)
+        grid = (cdiv(n, 4096),)
         return lambda: launched(_write_kernel[grid](y, n, 1.5, BLOCK=4096, num_warps=8), y)
 
     return [thunk() for _ in range(2)]

@@ -2,11 +2,13 @@ import math
 
 import pytest
 import torch
+import triton
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import numerics
 from kernels.numerics import compare
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Tolerance
 
 LOOSE = Tolerance(absolute=0.1, relative=0.1, norm=1.0)
@@ -126,3 +128,9 @@ def test_strided_outputs_are_compared_in_their_order():
     out = true.float().t().contiguous().t()
     assert not out.is_contiguous()
     assert compare(out, true, EXACT).bound_ratio == 0
+
+
+@given(st.integers(0, 2**40), st.integers(1, 2**20))
+def test_sizes_are_rounded_up_as_triton_does(a, b):
+    assert cdiv(a, b) == triton.cdiv(a, b)
+    assert next_power_of_2(a) == max(triton.next_power_of_2(a), 1)

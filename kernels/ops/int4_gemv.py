@@ -10,6 +10,7 @@ import triton.language as tl
 
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Cost, Implementation, Mode, Op, Pipe, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -266,14 +267,14 @@ def launch_for(k: int, columns: int, pdl: bool = False) -> Launch:
     while slices > 1 and k % (SLICE * slices):
         slices //= 2
     a_tile = SLICE * slices
-    tiles = min(MOST_WARPS, triton.next_power_of_2(triton.cdiv(k, a_tile)))
-    steps = triton.cdiv(k, a_tile * tiles)
+    tiles = min(MOST_WARPS, next_power_of_2(cdiv(k, a_tile)))
+    steps = cdiv(k, a_tile * tiles)
     if steps == 2 and slices == 8:
         return Launch(slices, octets=8, tiles=tiles, steps=steps, unroll=2)
     if steps == 1 and pdl:
         return Launch(slices, octets=8, tiles=tiles, steps=1, unroll=1)
     tiles = tiles if steps == 1 else min(tiles, 16 // slices)
-    return Launch(slices, octets=4, tiles=tiles, steps=triton.cdiv(k, a_tile * tiles), unroll=1)
+    return Launch(slices, octets=4, tiles=tiles, steps=cdiv(k, a_tile * tiles), unroll=1)
 
 
 def fits_tensor_cores(w: torch.Tensor, group: int, k: int) -> bool:
@@ -296,8 +297,8 @@ def int4_gemv(
     n, m, k = w.shape[0], *x.shape
     if k != 2 * w.shape[1]:
         raise ValueError(f"weights {tuple(w.shape)} and vectors {tuple(x.shape)} do not fit")
-    if scale.shape != (n, triton.cdiv(k, group)):
-        raise ValueError(f"scale is {tuple(scale.shape)}, expected {(n, triton.cdiv(k, group))}")
+    if scale.shape != (n, cdiv(k, group)):
+        raise ValueError(f"scale is {tuple(scale.shape)}, expected {(n, cdiv(k, group))}")
     out = torch.empty((m, n), dtype=torch.float32, device=w.device)
     if out.numel() == 0 or k == 0:
         return out.zero_()
@@ -308,7 +309,7 @@ def int4_gemv(
         _launch_tensor_cores(w, scale, x, out, group, pdl and not copied)
     else:
         w = w if w.stride(1) == 1 else w.contiguous()
-        grid = (triton.cdiv(n, 8), m)
+        grid = (cdiv(n, 8), m)
         _any_size[grid](
             w, scale, x, out, n, k, group, w.stride(0), scale.stride(0), x.stride(0),
             BLOCK_ROWS=8, BLOCK_BYTES=128, num_warps=4, enable_fp_fusion=True,
@@ -321,15 +322,15 @@ def _launch_tensor_cores(
     w: torch.Tensor, scale: torch.Tensor, x: torch.Tensor, out: torch.Tensor, group: int, pdl: bool
 ) -> None:
     n, m, k = w.shape[0], *x.shape
-    used = (4 if x.dtype == torch.float32 else 1) * triton.next_power_of_2(m)
+    used = (4 if x.dtype == torch.float32 else 1) * next_power_of_2(m)
     columns = min(16, max(8, used))
     launch = launch_for(k, used, pdl)
     rows = 8 * launch.octets // launch.slices
-    grid = (triton.cdiv(n, rows), triton.cdiv(used * launch.slices, columns))
+    grid = (cdiv(n, rows), cdiv(used * launch.slices, columns))
     _tensor_cores[grid](
         w.view(torch.int32), scale, x, out, n, k, m,
         w.stride(0) // 16, scale.stride(0), x.stride(0),
-        SLICES_A_GROUP=triton.cdiv(min(group, k), SLICE), COLUMNS=columns,
+        SLICES_A_GROUP=cdiv(min(group, k), SLICE), COLUMNS=columns,
         SLICES=launch.slices, OCTETS=launch.octets, TILES=launch.tiles, STEPS=launch.steps,
         UNROLL=launch.unroll, EVEN=k == SLICE * launch.slices * launch.tiles * launch.steps,
         ASSEMBLY=w.is_cuda, num_warps=launch.tiles, enable_fp_fusion=True,
@@ -431,7 +432,7 @@ def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> 
     dtype = getattr(torch, workload.dtype)
     w = torch.randint(0, 256, (n, k // 2), generator=generator, device=device, dtype=torch.uint8)
     x = torch.randn((m, k), generator=generator, device=device, dtype=dtype)
-    shape = (n, triton.cdiv(k, group))
+    shape = (n, cdiv(k, group))
     spread = 0.5 + torch.rand(shape, generator=generator, device=device, dtype=torch.float32)
     scale = spread / (4.6 * max(k, 1) ** 0.5)
     scale = scale if group >= k else scale.to(dtype)
@@ -463,7 +464,7 @@ def cost(workload: Workload, mode: Mode) -> Cost:
         flops=2 * m * n * k,
         minimal_bytes=m * k * element_bytes
         + n * k // 2
-        + n * triton.cdiv(k, group) * scale_bytes
+        + n * cdiv(k, group) * scale_bytes
         + 4 * m * n,
         pipe=pipes[workload.dtype],
     )

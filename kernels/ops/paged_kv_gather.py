@@ -10,6 +10,7 @@ import triton.language as tl
 
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Launch(NamedTuple):
 
 def launch_for(hidden: int, element_bytes: int) -> Launch:
     """Choose tiles of about BLOCK_BYTES, BYTES_A_THREAD of them for each thread."""
-    width = min(triton.next_power_of_2(hidden), WIDEST_SEGMENT_BYTES // element_bytes)
+    width = min(next_power_of_2(hidden), WIDEST_SEGMENT_BYTES // element_bytes)
     block_rows = max(1, BLOCK_BYTES // (width * element_bytes))
     block_bytes = block_rows * width * element_bytes
     return Launch(block_rows, width, num_warps=max(1, block_bytes // (32 * BYTES_A_THREAD)))
@@ -90,7 +91,7 @@ def gather_pages(
         return out
     cache = cache if cache.stride(3) == 1 or hidden == 1 else cache.contiguous()
     launch = launch_for(hidden, cache.element_size())
-    grid = (triton.cdiv(rows, launch.block_rows), triton.cdiv(hidden, launch.block_hidden))
+    grid = (cdiv(rows, launch.block_rows), cdiv(hidden, launch.block_hidden))
     _gather[grid](
         cache, table.contiguous(), out,
         cache.stride(0), cache.stride(1), cache.stride(2), out.stride(0), rows, pages,
@@ -150,7 +151,7 @@ def _triton_pdl(inputs: Inputs) -> Thunk:
 
 def pages_held(workload: Workload) -> int:
     """Return the pages of a cache: four times as many as are gathered, one more at least."""
-    gathered = triton.cdiv(workload["rows"], workload["page_size"])
+    gathered = cdiv(workload["rows"], workload["page_size"])
     return max(4 * gathered, gathered + 1)
 
 
@@ -161,7 +162,7 @@ def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> 
     dtype = getattr(torch, workload.dtype)
     cache = torch.randn(shape, generator=generator, device=device, dtype=dtype)
     order = torch.randperm(pages, generator=generator, device=device, dtype=torch.int32)
-    gathered = triton.cdiv(workload["rows"], workload["page_size"])
+    gathered = cdiv(workload["rows"], workload["page_size"])
     return {
         "cache": cache,
         "table": order.narrow(0, 0, gathered).clone(),
@@ -184,7 +185,7 @@ def cost(workload: Workload, mode: Mode) -> Cost:
     rows = workload["rows"]
     moved = 2 * workload["caches"] * rows * workload["hidden"]
     element_bytes = getattr(torch, workload.dtype).itemsize
-    table_bytes = 4 * triton.cdiv(rows, workload["page_size"])
+    table_bytes = 4 * cdiv(rows, workload["page_size"])
     return Cost(flops=0, minimal_bytes=moved * element_bytes + table_bytes)
 
 

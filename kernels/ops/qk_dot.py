@@ -11,6 +11,7 @@ import triton.language as tl
 
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Cost, Implementation, Mode, Op, Pipe, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class GroupedLaunch(NamedTuple):
 @cache
 def paired_launch(hidden: int) -> PairedLaunch:
     """Choose the tile of rows of that width, for 16 elements of each side a thread."""
-    block_hidden = min(PAIRED_TILE, triton.next_power_of_2(hidden))
+    block_hidden = min(PAIRED_TILE, next_power_of_2(hidden))
     block_rows = min(64, PAIRED_TILE // block_hidden)
     return PairedLaunch(block_rows, block_hidden, num_warps=4)
 
@@ -125,10 +126,10 @@ def paired_launch(hidden: int) -> PairedLaunch:
 @cache
 def grouped_launch(queries: int, hidden: int, dtype: torch.dtype) -> GroupedLaunch:
     """Choose the tile of scores: on tensor cores, which want 16 queries, or in float32 without."""
-    width = max(16, triton.next_power_of_2(hidden))
+    width = max(16, next_power_of_2(hidden))
     if dtype == torch.float32:
         return GroupedLaunch(16, 32, min(32, width), num_warps=4)
-    wide = min(64, max(16, triton.next_power_of_2(queries)))
+    wide = min(64, max(16, next_power_of_2(queries)))
     return GroupedLaunch(wide, 64, min(128, width), num_warps=4)
 
 
@@ -144,7 +145,7 @@ def qk_dot(q: torch.Tensor, k: torch.Tensor, pdl: bool = False) -> torch.Tensor:
         return out.zero_()
     q, k = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in (q, k))
     launch = paired_launch(hidden)
-    programs = triton.cdiv(rows, launch.block_rows)
+    programs = cdiv(rows, launch.block_rows)
     _paired[(programs,)](
         q, k, out, q.stride(0), k.stride(0), rows,
         HIDDEN=hidden, BLOCK_ROWS=launch.block_rows, BLOCK_HIDDEN=launch.block_hidden,
@@ -166,7 +167,7 @@ def grouped_qk_dot(q: torch.Tensor, k: torch.Tensor, pdl: bool = False) -> torch
     q, k = (t if t.stride(-1) == 1 or hidden == 1 else t.contiguous() for t in (q, k))
     q, k = (t if t.dim() == 4 else t.unsqueeze(0) for t in (q, k))
     launch = grouped_launch(queries, hidden, q.dtype)
-    tiles = triton.cdiv(keys, launch.block_keys) * triton.cdiv(queries, launch.block_queries)
+    tiles = cdiv(keys, launch.block_keys) * cdiv(queries, launch.block_queries)
     programs = q.shape[0] * q.shape[1] * tiles
     _grouped[(programs,)](
         q, k, out, *q.stride()[:3], *k.stride()[:3], q.shape[1], keys,

@@ -13,6 +13,7 @@ from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.gradients import by_autograd, by_passes, of_oracle
 from kernels.rms_norm_backward import KERNELS, rms_norm_gradient
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Cost, Gradient, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Launch(NamedTuple):
 @cache
 def launch_for(hidden: int, element_bytes: int) -> Launch:
     """Choose how rows of that width are worked on, for 32 elements a thread or less."""
-    width = triton.next_power_of_2(hidden)
+    width = next_power_of_2(hidden)
     if width > WIDEST_ONE_PASS or (width == WIDEST_ONE_PASS and element_bytes > 2):
         return Launch(one_pass=False, block_rows=1, block_hidden=16384, num_warps=32)
     narrow, wide = max(1, width // 512), 16 if width <= 16384 else 32
@@ -153,7 +154,7 @@ def residual_rms_norm(
     w = w.contiguous()
     launch = launch_for(hidden, x.element_size())
     strides = x.stride(0), residual.stride(0)
-    programs = triton.cdiv(rows, launch.block_rows)
+    programs = cdiv(rows, launch.block_rows)
     if launch.one_pass:
         loads, stores = hints(rows * hidden, hidden)
         _one_pass[(programs,)](

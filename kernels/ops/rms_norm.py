@@ -13,6 +13,7 @@ from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.gradients import by_autograd, by_passes, of_oracle
 from kernels.rms_norm_backward import KERNELS, rms_norm_gradient
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Cost, Gradient, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def launch_for(hidden: int, large: bool = False) -> Launch:
     Where a matrix streams past the cache, an H200 is fastest when reads are kept in it and written
     lines leave first, with few warps a row.
     """
-    width = triton.next_power_of_2(hidden)
+    width = next_power_of_2(hidden)
     if width > WIDEST_ONE_PASS:
         return Launch(one_pass=False, block_rows=1, block_hidden=WIDEST_ONE_PASS, num_warps=32)
     kept = large and width <= 8192
@@ -127,7 +128,7 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS, pdl: bool = Fal
     x = x if x.stride(1) == 1 or hidden == 1 else x.contiguous()
     w = w.contiguous()
     launch = launch_for(hidden, out.numel() >= LARGE_ELEMENTS)
-    programs = triton.cdiv(rows, launch.block_rows)
+    programs = cdiv(rows, launch.block_rows)
     if launch.one_pass:
         _one_pass[(programs,)](
             x, w, out, x.stride(0), rows, eps,

@@ -11,6 +11,7 @@ import triton.language as tl
 
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Cost, Implementation, Mode, Op, Pipe, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -152,9 +153,9 @@ class Launch(NamedTuple):
 def launch_for(heads: int, selected: int) -> Launch:
     """Split long selections where heads alone are too few to fill the device."""
     wanted = min(PROGRAMS // max(heads, 1), selected // LEAST_A_SPLIT)
-    a_split = triton.cdiv(selected, max(wanted, 1))
-    a_split = max(BLOCK, triton.cdiv(a_split, BLOCK) * BLOCK)
-    return Launch(max(1, triton.cdiv(selected, a_split)), a_split)
+    a_split = cdiv(selected, max(wanted, 1))
+    a_split = max(BLOCK, cdiv(a_split, BLOCK) * BLOCK)
+    return Launch(max(1, cdiv(selected, a_split)), a_split)
 
 
 def selected_attention(
@@ -185,8 +186,8 @@ def selected_attention(
     if splits > 1:
         part = torch.empty((heads, splits, queries, head_dim), device=q.device)
         state = torch.empty((heads, splits, 2, queries), device=q.device)
-    block_queries = max(16, triton.next_power_of_2(queries))
-    block_dim = max(16, triton.next_power_of_2(head_dim))
+    block_queries = max(16, next_power_of_2(queries))
+    block_dim = max(16, next_power_of_2(head_dim))
     block = BLOCK * 2 // q.element_size() // (2 if block_queries > 16 else 1)
     warps = 2 * WARPS if block_dim * q.element_size() > 256 else WARPS
     _attend[(heads, splits)](

@@ -12,6 +12,7 @@ import triton.language as tl
 from kernels.compiled import compiled
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.gradients import by_autograd, by_passes, of_oracle
+from kernels.sizes import cdiv, next_power_of_2
 from kernels.spec import Cost, Gradient, Implementation, Mode, Op, Tolerance, Workload
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Launch(NamedTuple):
 @cache
 def launch_for(width: int) -> Launch:
     """Choose the tile of rows that lie apart, for 8 elements a thread as far as a row has them."""
-    block = min(BLOCK, triton.next_power_of_2(width))
+    block = min(BLOCK, next_power_of_2(width))
     return Launch(block, max(1, block * NUM_WARPS // BLOCK))
 
 
@@ -141,7 +142,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor, pdl: bool = False) -> torch.Ten
     gate, up = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in (gate, up))
     width = rows * hidden if flat else hidden
     launch = flat_launch_for(width) if flat else launch_for(hidden)
-    tiles = triton.cdiv(width, launch.block)
+    tiles = cdiv(width, launch.block)
     programs = tiles if flat else rows * tiles
     _swiglu[(programs,)](
         gate, up, out, 0 if flat else gate.stride(0), 0 if flat else up.stride(0), width, tiles,
@@ -165,7 +166,7 @@ def swiglu_gradient(
     gate, up, grad = (t if t.stride(1) == 1 or hidden == 1 else t.contiguous() for t in tensors)
     width = rows * hidden if flat else hidden
     launch = flat_launch_for(width) if flat else launch_for(hidden)
-    tiles = triton.cdiv(width, launch.block)
+    tiles = cdiv(width, launch.block)
     programs = tiles if flat else rows * tiles
     strides = (0, 0, 0) if flat else (gate.stride(0), up.stride(0), grad.stride(0))
     _swiglu_backward[(programs,)](

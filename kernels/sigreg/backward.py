@@ -9,6 +9,7 @@ import triton.language as tl
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sigreg.parts import angle, cosine, sine, turns
 from kernels.sigreg.trig import Launch, column_offset, shared_out
+from kernels.sizes import cdiv
 
 # Nothing is added over blocks, so that they may be small.
 MOST_PROGRAMS = 2112
@@ -220,14 +221,14 @@ def pull(
         return out
     columns = views * slices
     launch = launch or pull_launch(batch, columns)
-    grid = triton.cdiv(columns, launch.columns), launch.blocks
+    grid = cdiv(columns, launch.columns), launch.blocks
     options = {"num_warps": launch.warps, "enable_fp_fusion": True}
     options |= launch_options(pdl, grid[0] * grid[1])
     sizes = x.stride(1), x.stride(0), batch, launch.rows, slices, columns
     n = grad.shape[1]
     if even:
         _pull_even[grid](
-            x, t, grad, out, *sizes, N=n, GROUPS=triton.cdiv(n, 4), SLICES=launch.columns,
+            x, t, grad, out, *sizes, N=n, GROUPS=cdiv(n, 4), SLICES=launch.columns,
             WARPS=launch.warps, UNROLLED=2 * launch.pairs, APART=views > 1, ASSEMBLY=x.is_cuda,
             **options,
         )  # fmt: skip

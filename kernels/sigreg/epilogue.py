@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
+from kernels.sizes import cdiv, next_power_of_2
 
 CLIPS = ("none", "clamp", "zero")
 
@@ -77,11 +78,11 @@ def epilogue_stats(
     slices, points = cos_mean.shape
     out = torch.empty(slices, dtype=torch.float32, device=cos_mean.device)
     if slices:
-        programs = triton.cdiv(slices, block_slices)
+        programs = cdiv(slices, block_slices)
         _stats[(programs,)](
             cos_mean.contiguous(), sin_mean.contiguous(), phi.contiguous(), weights.contiguous(),
             out, slices, float(global_batch_size), float(clip_value),
-            POINTS=points, SLICES=block_slices, BLOCK=triton.next_power_of_2(max(points, 1)),
+            POINTS=points, SLICES=block_slices, BLOCK=next_power_of_2(max(points, 1)),
             CLIP=("zero" if zero else "clamp") if do_clip else "none",
             num_warps=num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
         )  # fmt: skip

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sigreg.epilogue import clipped
+from kernels.sizes import cdiv, next_power_of_2
 
 
 @triton.jit
@@ -151,15 +152,15 @@ def finish(
     """
     blocks, _, n, columns = sums.shape
     loss = torch.empty((), dtype=torch.float32, device=sums.device)
-    programs = triton.cdiv(columns, block_columns)
+    programs = cdiv(columns, block_columns)
     total = torch.empty(sums.shape[1:], dtype=torch.float32, device=sums.device) if keep else sums
     parts = torch.empty(programs, dtype=torch.float32, device=sums.device)
     counted = isinstance(size, torch.Tensor)
     _finish[(programs,)](
         sums, size if counted else sums, phi, weights, total, parts, ticket, loss,
         0.0 if counted else float(size), columns, float(clip_value),
-        BLOCKS=blocks, N=n, ZERO=phi.shape[0] - n, WIDTH=triton.next_power_of_2(n),
-        COLUMNS=block_columns, PROGRAMS=programs, BLOCK=triton.next_power_of_2(programs),
+        BLOCKS=blocks, N=n, ZERO=phi.shape[0] - n, WIDTH=next_power_of_2(n),
+        COLUMNS=block_columns, PROGRAMS=programs, BLOCK=next_power_of_2(programs),
         COUNTED=counted, KEEP=keep, CLIP=clip, num_warps=num_warps, enable_fp_fusion=True,
         **launch_options(pdl, programs),
     )  # fmt: skip
@@ -180,11 +181,11 @@ def finish_back(
     _, n, columns = sums.shape
     out = torch.empty_like(sums)
     counted = isinstance(size, torch.Tensor)
-    programs = triton.cdiv(columns, 32)
+    programs = cdiv(columns, 32)
     _finish_back[(programs,)](
         sums, size if counted else sums, phi, weights, grad, out,
         0.0 if counted else float(size), columns, float(clip_value),
-        N=n, ZERO=phi.shape[0] - n, WIDTH=triton.next_power_of_2(n), COLUMNS=32,
+        N=n, ZERO=phi.shape[0] - n, WIDTH=next_power_of_2(n), COLUMNS=32,
         COUNTED=counted, CLIP=clip, num_warps=4, enable_fp_fusion=True,
         **launch_options(pdl, programs),
     )  # fmt: skip

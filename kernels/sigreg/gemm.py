@@ -11,6 +11,7 @@ import triton.language as tl
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sigreg.parts import add_pair, product, sums_of_rows, turns, zeros
 from kernels.sigreg.trig import rows_together
+from kernels.sizes import cdiv, next_power_of_2
 
 # Batch tiles that follow each other share a tile of directions in the second-level cache.
 GROUP = 8
@@ -117,12 +118,12 @@ def gemm(
         return out
     x = rows_together(x)
     launch = launch or gemm_launch(batch, dim, x.dtype)
-    rows = triton.cdiv(triton.cdiv(dim, launch.splits), launch.dim) * launch.dim
-    splits = max(1, triton.cdiv(dim, rows))
+    rows = cdiv(cdiv(dim, launch.splits), launch.dim) * launch.dim
+    splits = max(1, cdiv(dim, rows))
     parts = out
     if splits > 1:
         parts = torch.empty((splits, batch, slices), dtype=torch.float32, device=x.device)
-    tiles = triton.cdiv(batch, launch.batch) * triton.cdiv(slices, launch.slices)
+    tiles = cdiv(batch, launch.batch) * cdiv(slices, launch.slices)
     _gemm[(tiles, splits)](
         x, a, parts, batch, dim, slices, x.stride(0), a.stride(0), a.stride(1), max(rows, 1),
         BLOCK_B=launch.batch, BLOCK_S=launch.slices, BLOCK_D=launch.dim,
@@ -131,7 +132,7 @@ def gemm(
         **launch_options(pdl, tiles * splits),
     )  # fmt: skip
     if splits > 1:
-        programs = triton.cdiv(out.numel(), 512)
+        programs = cdiv(out.numel(), 512)
         _add_splits[(programs,)](
             parts, out, out.numel(), SPLITS=splits, BLOCK=512, num_warps=4,
             enable_fp_fusion=True, **launch_options(pdl, programs),
@@ -256,15 +257,15 @@ def gemm_sums(
     (batch, dim), slices = x.shape, a.shape[1]
     n = t.shape[0] - 1
     launch = launch or fused_launch(x.dtype, n)
-    across = triton.cdiv(slices, launch.slices)
+    across = cdiv(slices, launch.slices)
     wanted = max(1, launch.programs // across)
-    rows = triton.cdiv(triton.cdiv(batch, wanted), launch.batch) * launch.batch
-    blocks = max(1, triton.cdiv(batch, rows))
+    rows = cdiv(cdiv(batch, wanted), launch.batch) * launch.batch
+    blocks = max(1, cdiv(batch, rows))
     sums = torch.empty((blocks, 2, n, slices), dtype=torch.float32, device=x.device)
     x, a = rows_together(x), a.T.contiguous()
     _gemm_trig[(across, blocks)](
         x, a, t, sums, ticket, batch, rows, dim, slices, x.stride(0),
-        N=n, WIDTH=triton.next_power_of_2(n), BLOCK_B=launch.batch, BLOCK_S=launch.slices,
+        N=n, WIDTH=next_power_of_2(n), BLOCK_B=launch.batch, BLOCK_S=launch.slices,
         BLOCK_D=launch.dim, WHOLE=dim % launch.dim == 0, ASSEMBLY=x.is_cuda,
         num_warps=launch.warps, num_stages=launch.stages, enable_fp_fusion=True,
         **launch_options(pdl, across * blocks),

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sigreg.parts import cosine, sine
+from kernels.sizes import cdiv, next_power_of_2
 
 WIDEST_AT_ONCE = 16384
 # Triton 3.6 takes minutes to compile loops over wider tiles.
@@ -131,7 +132,7 @@ class Launch(NamedTuple):
 
 def project_launch(dim: int) -> Launch:
     """Choose a tile of sixteen numbers a thread."""
-    width = triton.next_power_of_2(max(dim, 4))
+    width = next_power_of_2(max(dim, 4))
     if width > WIDEST_AT_ONCE:
         return Launch(GROUPS_IN_TURN, 1, 4, False)
     columns = max(1, 512 // width)
@@ -155,7 +156,7 @@ def projection(
     out = torch.empty((slices, dim), dtype=dtype, device=key.device)
     if out.numel():
         launch = launch or project_launch(dim)
-        programs = triton.cdiv(slices, launch.slices)
+        programs = cdiv(slices, launch.slices)
         _project[(programs,)](
             key, out, dim, slices,
             GROUPS=launch.groups, SLICES=launch.slices, WHOLE=launch.whole,

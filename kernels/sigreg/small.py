@@ -14,6 +14,7 @@ from kernels.sigreg.finish import add_up
 from kernels.sigreg.parts import add_pair, product, sums_of_rows, turns, zeros
 from kernels.sigreg.projection import normal_tile
 from kernels.sigreg.trig import rows_together
+from kernels.sizes import cdiv, next_power_of_2
 
 LARGEST_BATCH = 64
 
@@ -145,18 +146,18 @@ def small_loss(
 ) -> torch.Tensor:
     """Return the loss of a batch of at most 64 at evenly spaced points, t = 0 first."""
     batch, dim = x.shape
-    block_b = max(16, triton.next_power_of_2(batch))
+    block_b = max(16, next_power_of_2(batch))
     tile = 4 * launch.groups
-    rows = triton.cdiv(triton.cdiv(dim, launch.parts), tile) * tile
-    parts = triton.cdiv(dim, rows)
+    rows = cdiv(cdiv(dim, launch.parts), tile) * tile
+    parts = cdiv(dim, rows)
     made = {"dtype": torch.float32, "device": x.device}
     products = torch.empty((parts, slices, block_b), **made)
     squares = torch.empty((parts, slices), **made)
-    programs = triton.cdiv(slices, launch.end_slices)
+    programs = cdiv(slices, launch.end_slices)
     shares, loss = torch.empty(programs, **made), torch.empty((), **made)
     ticket = torch.empty(1, dtype=torch.int32, device=x.device)
     x = rows_together(x)
-    grid = triton.cdiv(slices, launch.slices), parts
+    grid = cdiv(slices, launch.slices), parts
     _draw_multiply[grid](
         x, key, products, squares, ticket, batch, dim, slices, x.stride(0), rows,
         BLOCK_B=block_b, SLICES=launch.slices, GROUPS=launch.groups, ASSEMBLY=x.is_cuda,
@@ -166,8 +167,8 @@ def small_loss(
     _finish_small[(programs,)](
         products, squares, t, phi, weights, shares, ticket, loss, batch, slices, float(clip_value),
         PARTS=parts, BLOCK_B=block_b, SLICES=launch.end_slices, N=t.shape[0] - 1,
-        WIDTH=triton.next_power_of_2(t.shape[0] - 1), PROGRAMS=programs,
-        BLOCK=triton.next_power_of_2(programs), CLIP=clip, ASSEMBLY=x.is_cuda,
+        WIDTH=next_power_of_2(t.shape[0] - 1), PROGRAMS=programs,
+        BLOCK=next_power_of_2(programs), CLIP=clip, ASSEMBLY=x.is_cuda,
         num_warps=launch.end_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
     )  # fmt: skip
     return loss

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sigreg.parts import add_pair, added_rows, angle, cosine, sine, turns, zeros
+from kernels.sizes import cdiv, next_power_of_2
 
 MOST_EVEN = 32
 DIRECT_POINTS = 8
@@ -278,9 +279,9 @@ def shared_out(
 ) -> Launch:
     """Return blocks of rows for about that many programs, each of whole tiles but the last."""
     tile = 2 * pairs * warps
-    wanted = max(1, programs // triton.cdiv(columns, width))
-    rows = triton.cdiv(triton.cdiv(max(batch, 1), wanted), tile) * tile
-    return Launch(width, warps, pairs, rows, max(1, triton.cdiv(batch, rows)))
+    wanted = max(1, programs // cdiv(columns, width))
+    rows = cdiv(cdiv(max(batch, 1), wanted), tile) * tile
+    return Launch(width, warps, pairs, rows, max(1, cdiv(batch, rows)))
 
 
 def trig_means(
@@ -349,11 +350,11 @@ def launch_even(
     """Launch the kernel of evenly spaced points."""
     views, batch, slices = x.shape
     n, columns = t.shape[0] - 1, views * slices
-    grid = triton.cdiv(columns, launch.columns), launch.blocks
+    grid = cdiv(columns, launch.columns), launch.blocks
     _even[grid](
         x, t, cos, sin, cos if ticket is None else ticket, x.stride(1), x.stride(0), batch,
         launch.rows, slices, columns,
-        N=n, WIDTH=triton.next_power_of_2(n), SLICES=launch.columns, ROWS=launch.tile_rows,
+        N=n, WIDTH=next_power_of_2(n), SLICES=launch.columns, ROWS=launch.tile_rows,
         PAIRS=launch.pairs, WHOLE=columns % launch.columns == 0, APART=views > 1, FINAL=final,
         TICKET=ticket is not None, ASSEMBLY=x.is_cuda, num_warps=launch.warps,
         enable_fp_fusion=True, **launch_options(pdl, grid[0] * grid[1]),
@@ -368,7 +369,7 @@ def launch_direct(
     views, batch, slices = x.shape
     points, columns = t.shape[0], views * slices
     grid = (
-        triton.cdiv(columns, launch.columns), launch.blocks, triton.cdiv(points, DIRECT_POINTS)
+        cdiv(columns, launch.columns), launch.blocks, cdiv(points, DIRECT_POINTS)
     )  # fmt: skip
     _direct[grid](
         x, t, sums, sums if ticket is None else ticket, x.stride(1), x.stride(0), batch,
@@ -384,7 +385,7 @@ def reduce_sums(
 ) -> None:
     """Write the means; t = 0 comes first where the sums lack it."""
     blocks, _, n, slices = sums.shape
-    grid = triton.cdiv(slices, 64), triton.cdiv(n, 8), 2
+    grid = cdiv(slices, 64), cdiv(n, 8), 2
     _reduce[grid](
         sums, cos, sin, batch, slices,
         BLOCKS=blocks, N=n, ZERO=cos.shape[1] - n, SLICES=64, POINTS=8, num_warps=4,

@@ -30,6 +30,7 @@ from kernels.sinkhorn.parts import (
     times_rows,
     total,
 )
+from kernels.sizes import cdiv, next_power_of_2
 
 
 @triton.jit
@@ -337,7 +338,7 @@ def _launch_scalars(
     batch = logits.shape[0]
     # A third fewer registers than it would take lets a third more warps share the card.
     limit = {"maxnreg": 168} if batch > LATENCY_BOUND and logits.is_cuda and not stored else {}
-    programs = triton.cdiv(batch, 32)
+    programs = cdiv(batch, 32)
     if batch:
         _scalars_backward[(programs,)](
             logits, grad, us, vs, out, batch, n_iter, eps,
@@ -356,8 +357,8 @@ def _launch_tile_backward(
     out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch, n, _ = logits.shape
     if out.numel():
-        block, block_n = packed_block(batch, n), triton.next_power_of_2(n)
-        _tile_backward[(triton.cdiv(batch, block),)](
+        block, block_n = packed_block(batch, n), next_power_of_2(n)
+        _tile_backward[(cdiv(batch, block),)](
             logits, grad, us, vs, out, batch, us.shape[0], eps,
             N=n, BLOCK_N=block_n, BLOCK=block, FORM=form, ASSEMBLY=logits.is_cuda,
             num_warps=tile_warps(block, block_n), enable_fp_fusion=True,

@@ -19,6 +19,7 @@ from kernels.sinkhorn.parts import (
     start_tile,
     total,
 )
+from kernels.sizes import cdiv, next_power_of_2
 
 EPS = 1e-6
 ROWS_PER_BLOCK = 256
@@ -209,7 +210,7 @@ def scale_global(logits: torch.Tensor, n_iter: int, eps: float = EPS) -> torch.T
     out = torch.empty_like(m, dtype=logits.dtype)
     batch, n, _ = m.shape
     if out.numel():
-        block_n = triton.next_power_of_2(n)
+        block_n = next_power_of_2(n)
         _global[(batch,)](
             m, out, n_iter, eps, N=n, BLOCK_N=block_n, num_warps=1, enable_fp_fusion=True
         )
@@ -231,8 +232,8 @@ def scale_packed(
 def packed_block(batch: int, n: int) -> int:
     """Return how many matrices of a batch are packed into one program."""
     return min(
-        triton.next_power_of_2(max(1, batch)),
-        max(1, ROWS_PER_BLOCK // triton.next_power_of_2(n)),
+        next_power_of_2(max(1, batch)),
+        max(1, ROWS_PER_BLOCK // next_power_of_2(n)),
     )
 
 
@@ -249,9 +250,9 @@ def launch_tile(
     out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch, n, _ = logits.shape
     if out.numel():
-        block_n = triton.next_power_of_2(n)
+        block_n = next_power_of_2(n)
         us, vs = kept or (out, out)
-        _tile[(triton.cdiv(batch, block),)](
+        _tile[(cdiv(batch, block),)](
             logits, out, us, vs, batch, n_iter, eps,
             N=n, BLOCK_N=block_n, BLOCK=block, FORM=form, KEEP=kept is not None,
             ASSEMBLY=logits.is_cuda, num_warps=tile_warps(block, block_n), enable_fp_fusion=True,
@@ -298,7 +299,7 @@ def scale_scalars(
     out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     batch = logits.shape[0]
     launch = scalars_launch(batch, n_iter)
-    programs = triton.cdiv(batch, launch.block)
+    programs = cdiv(batch, launch.block)
     if batch:
         _scalars[(programs,)](
             logits, out, batch, n_iter, eps,
