@@ -40,26 +40,36 @@ def with_softmax(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lines(with_softmax: Path) -> list[dict[str, Any]]:
+def lines(with_softmax: Path, answered: list[str]) -> list[dict[str, Any]]:
     """Records of the smoke workloads, measured on the CPU and in the interpreter."""
-    chosen = ["--op", "softmax", "--workload", "smoke", "--output", "data"]
-    quick = ["--implementation", "torch", "--implementation", "triton"]
-    python(with_softmax, "collector", "collect", *chosen, *quick)
+    assert answered
     (path,) = (with_softmax / "data" / "runs").rglob("*.jsonl")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+# In one process: most of the time of each goes into imports.
+ANSWER = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import pytest
+from collector.__main__ import main
+from collector.plan import CollectOptions, plan
+from kernels.registry import load_ops
+jobs = plan(load_ops(), CollectOptions(ops=("softmax",)), "cuda")
+print(len(jobs), *sorted({job.implementation for job in jobs}), flush=True)
+sys.argv[1:] = "collect --op softmax --workload smoke --output data".split()
+sys.argv += "--implementation torch --implementation triton".split()
+with pytest.raises(SystemExit, match="^0$"):
+    main()
+chosen = ["-k", "softmax and not compiled", "-p", "no:cacheprovider"]
+sys.exit(pytest.main(["tests/test_ops.py", "-q", *chosen]))
+"""
+
+
 @pytest.fixture(scope="module")
 def answered(with_softmax: Path) -> list[str]:
-    """Say what is planned on a GPU, then run the common tests, in one process."""
-    chosen = ["tests/test_ops.py", "-q", "-k", "softmax and not compiled", "-p", "no:cacheprovider"]
-    code = (
-        "from kernels.registry import load_ops; from collector.plan import *; "
-        "jobs = plan(load_ops(), CollectOptions(ops=('softmax',)), 'cuda'); "
-        "print(len(jobs), *sorted({job.implementation for job in jobs}), flush=True); "
-        f"import pytest; sys.exit(pytest.main({chosen!r}))"
-    )
-    return python(with_softmax, "-c", code).splitlines()
+    """Say what is planned on a GPU, collect, then run the common tests."""
+    return python(with_softmax, "-c", ANSWER).splitlines()
 
 
 def test_the_registry_and_the_plan_find_it(answered: list[str]) -> None:

@@ -18,6 +18,7 @@ CASES = (
     (sigreg_weak.OP, Workload({**SIZES, "rows_per_rank": 6}, "float32")),
     (sigreg_sync.OP, Workload({"ranks": 2, "slices": SLICES, "points": POINTS}, "float32")),
 )
+SHARES = {"evenly": (6, 6), "unevenly": (3, 8)}
 
 
 def model():
@@ -45,60 +46,55 @@ def over_ranks():
     return found
 
 
-def rank_main(rank, sizes, address, results):
-    """Take a step of DistributedDataParallel and report loss and gradient."""
-    dist.init_process_group(
-        "gloo", init_method=f"file://{address}", rank=rank, world_size=len(sizes)
-    )
+def rank_main(rank, folder):
+    """Take a step for each way to share rows out, and every case; write what came out."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=2)
+    made = [step(rank, sizes) for sizes in SHARES.values()]
+    torch.save((made, over_ranks()), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def step(rank, sizes):
+    """Take a step of DistributedDataParallel; return loss, gradient and key."""
     wrapped = torch.nn.parallel.DistributedDataParallel(model())
     test = SIGReg(SLICES, POINTS, clip="zero", clip_value=0.2)
     loss = test(wrapped(rows_of(sizes)[rank]))
     loss.backward()
-    cases = over_ranks() if len(set(sizes)) == 1 else {}
-    results[rank] = loss.detach(), wrapped.module.weight.grad.clone(), test.key.clone(), cases
-    dist.destroy_process_group()
-
-
-def results_of(sizes, folder):
-    results = mp.get_context("spawn").Manager().dict()
-    arguments = (sizes, str(folder / "ranks"), results)
-    mp.start_processes(rank_main, arguments, nprocs=len(sizes), start_method="spawn")
-    return [results[rank] for rank in range(len(sizes))]
+    return loss.detach(), wrapped.module.weight.grad.clone(), test.key.clone()
 
 
 @pytest.fixture(scope="module")
-def evenly(tmp_path_factory):
-    return results_of((6, 6), tmp_path_factory.mktemp("evenly"))
+def made(tmp_path_factory):
+    """Return what each rank made: its steps, and its cases."""
+    folder = tmp_path_factory.mktemp("ranks")
+    mp.start_processes(rank_main, (folder,), nprocs=2, start_method="spawn")
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
-@pytest.fixture(scope="module")
-def unevenly(tmp_path_factory):
-    return results_of((3, 8), tmp_path_factory.mktemp("unevenly"))
-
-
-@pytest.mark.parametrize(("shared", "sizes"), [("evenly", (6, 6)), ("unevenly", (3, 8))])
-def test_ranks_have_the_loss_and_gradient_of_one_rank_with_all_rows(shared, sizes, request):
+@pytest.mark.parametrize("shared", SHARES)
+def test_ranks_have_the_loss_and_gradient_of_one_rank_with_all_rows(made, shared):
     alone = model()
     test = SIGReg(SLICES, POINTS, clip="zero", clip_value=0.2)
-    loss = test(alone(torch.cat(rows_of(sizes))))
+    loss = test(alone(torch.cat(rows_of(SHARES[shared]))))
     loss.backward()
-    for found, grad, key, _ in request.getfixturevalue(shared):
+    place = list(SHARES).index(shared)
+    for found, grad, key in (steps[place] for steps, _ in made):
         torch.testing.assert_close(found, loss.detach(), atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(grad, alone.weight.grad, atol=1e-6, rtol=1e-4)
         assert torch.equal(key, test.key)
 
 
-def test_losses_that_are_timed_over_ranks_are_those_of_one_rank_with_all_rows(evenly):
+def test_losses_that_are_timed_over_ranks_are_those_of_one_rank_with_all_rows(made):
     alone = sigreg.OP.implementation("torch")
     for op, workload in CASES[:2]:
         loss = alone.build(drawn(op, "forward", workload))()
         pulled = alone.full(drawn(op, "full", workload))().split(6)
-        for rank, (*_, cases) in enumerate(evenly):
+        for rank, (_, cases) in enumerate(made):
             for implementation in op.implementations:
-                made = [cases[op.name, implementation.name, mode] for mode in op_modes(op)]
-                torch.testing.assert_close(made[0], loss, atol=1e-6, rtol=2e-5)
+                found = [cases[op.name, implementation.name, mode] for mode in op_modes(op)]
+                torch.testing.assert_close(found[0], loss, atol=1e-6, rtol=2e-5)
                 # The mean over ranks of these is the gradient of the global loss.
-                for gradient in made[1:]:
+                for gradient in found[1:]:
                     torch.testing.assert_close(gradient / 2, pulled[rank], atol=1e-4, rtol=1e-4)
 
 
@@ -106,13 +102,13 @@ def op_modes(op):
     return ("forward", "backward", "full") if op.gradient else ("forward",)
 
 
-def test_sums_and_gradients_over_ranks_are_within_the_bounds_of_the_oracle(evenly, monkeypatch):
+def test_sums_and_gradients_over_ranks_are_within_the_bounds_of_the_oracle(made, monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: 2)
     for op, workload in CASES:
-        for rank, (*_, cases) in enumerate(evenly):
+        for rank, (_, cases) in enumerate(made):
             monkeypatch.setattr(ranks, "own", lambda rank=rank: rank)
             for implementation in op.implementations:
                 for mode in op_modes(op):
                     truth = op.truth(mode, drawn(op, mode, workload))
-                    made = cases[op.name, implementation.name, mode]
-                    assert compare(made, truth, op.bounds(mode, "float32")).bound_ratio <= 1
+                    found = cases[op.name, implementation.name, mode]
+                    assert compare(found, truth, op.bounds(mode, "float32")).bound_ratio <= 1
