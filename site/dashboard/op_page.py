@@ -17,6 +17,7 @@ from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import TIMER_WORDS, focus, lead, view_words
+from dashboard.heat import heat
 from dashboard.pipeline import breakdowns, pipelines_of
 from dashboard.region_story import gist, signed, story
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
@@ -33,6 +34,7 @@ from dashboard.theory import (
     theory_table,
 )
 from dashboard.timeline import default_size, history_chart, sizes_of, timeline
+from dashboard.traffic import told, traffic
 from dashboard.views import FIELDS, Curves, View
 
 File = tuple[str, bytes]
@@ -125,6 +127,7 @@ def _slots(
 ) -> dict[str, str]:
     """Return the pieces of HTML that change with the view."""
     axis = scene.curves.axis
+    pairs = heat(book.history, scene.curves.op, scene.curves.view)
     table = {
         "rows": found,
         "op": scene.curves.op,
@@ -139,6 +142,7 @@ def _slots(
         "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(scene.curves.view)),
         "missing": _part(book, "part_missing.j2", path, missing=missing(scene), axis=axis),
         "sweeps": _part(book, "part_sweeps.j2", path, sweeps=sweeps, filled=True),
+        "heat": _part(book, "part_heat.j2", path, heat=pairs, **table),
         "columns": _part(book, "part_columns.j2", path, **table),
         "table": _part(book, "part_rows.j2", path, **table),
         "regions": _regions(book, path, scene),
@@ -282,6 +286,7 @@ def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list
     view = first.scene.curves.view
     lookup = {"fields": FIELDS, "default": view.key, "views": index}
     figures = {key: drawn.figure for key, drawn in first.charts.items()}
+    counted = traffic(book, op.name)
     return book.write(
         path,
         "op.md.j2",
@@ -289,6 +294,8 @@ def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list
         op=op,
         shown=first,
         notes=book.notes_on(op.name),
+        traffic=counted,
+        traffic_told=told(counted),
         slots={name: Markup(html) for name, html in first.slots.items()},
         choices=_choices(book, views, view),
         implementations=_implementations(book, op),
