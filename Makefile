@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install collect codegen site serve test test-gpu check fix clean setup-site setup-full
+.PHONY: help install collect codegen site serve screenshots test test-gpu check fix clean setup-site setup-full
 
 , := ,
 SYSTEM_PYTHON ?= python3
@@ -48,7 +48,7 @@ $(FULL): | $(PYTHON)
 endif
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: setup-full ## Set up .venv and nothing else
 collect: setup-full ## Measure on this machine and append to data/   (ARGS="--op sinkhorn")
@@ -62,6 +62,10 @@ site: setup-site ## Build the website from data/ into build/site
 
 serve: setup-site ## Serve the website on localhost:8000, rebuilt when data or templates change
 	$(PYTHON) -m mkdocs serve $(ARGS_SITE)
+
+screenshots: setup-full ## Photograph each kind of page, light, dark and phone, into build/screenshots
+	$(PYTHON) -m mkdocs build --strict --quiet --site-dir build/screenshots/site
+	$(PYTHON) -m tests.screenshots build/screenshots/site build/screenshots $(ARGS)
 
 test: setup-full ## Run the tests that need no GPU   (ARGS="-k store")
 	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile \

@@ -32,6 +32,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = build.site(options)
     config.extra["banner"] = made.banner
     for path, content in made.files.items():
+        if people_wrote := files.get_file_from_path(path):
+            people_wrote.content_bytes = content
+            continue
         level = InclusionLevel.INCLUDED if path in build.IN_NAV else InclusionLevel.NOT_IN_NAV
         files.append(File.generated(config, path, content=content, inclusion=level))
     return files
@@ -39,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Keep HTML away from the Markdown parser, which takes longer than all the rest."""
-    if page.file.abs_src_path is not None:
+    if page.file.generated_by is None:
         return markdown
     BODIES[page.file.src_uri] = markdown
     return ""

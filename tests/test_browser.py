@@ -5,16 +5,9 @@ import re
 import pytest
 
 from tests import synthetic
-from tests.visiting import Visitor, build, needs_chromium, page_kinds
+from tests.visiting import MODES, Visitor, build, needs_chromium, page_kinds
 
 pytestmark = [needs_chromium, pytest.mark.timeout(300)]
-MODES = {
-    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
-    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
-    "phone": {
-        "color_scheme": "light", "viewport": {"width": 390, "height": 844}, "has_touch": True,
-    },
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,13 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
+MODES = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
+    "phone": {
+        "color_scheme": "light", "viewport": {"width": 390, "height": 844}, "has_touch": True,
+    },
+}  # fmt: skip
 SUB_PATH = "/below/"
 TEXTS = {".html", ".css", ".js", ".json", ".svg", ".xml"}
 needs_chromium = pytest.mark.skipif(
@@ -146,4 +153,4 @@ def page_kinds(site):
     kinds = ["kernels/sinkhorn/", "", "kernels/", "roofline/", "regressions/", "commits/"]
     kinds += ["compare/", "compiler/"]
     kinds += [f"commits/{commit}/", "devices/", "devices/nvidia-h200/", "health/", "data/"]
-    return [*kinds, "methodology/"]
+    return [*kinds, "methodology/", "read-a-roofline/", "glossary/", "about/", "notes/"]

@@ -31,6 +31,7 @@ from dashboard.notes import Note, read_notes
 from dashboard.op_page import op_files
 from dashboard.pipeline import region_files
 from dashboard.plotly_js import find_bundle
+from dashboard.prose import read_written, written
 from dashboard.regressions import commit_tables
 from dashboard.roof_page import roofline
 from dashboard.sharing import shared_op, shared_site
@@ -141,7 +142,8 @@ def _inputs(options: Options, plotly_path: str) -> str:
     asked = (options.folders, options.site_url, options.repo_url, plotly_path)
     commits = first_parents(options.repo)
     return fingerprint(
-        [options.data, options.templates, options.docs / "notes"], repr((asked, commits))
+        [options.data, options.templates, options.docs / "notes"],
+        repr((asked, commits, read_written(options.docs))),
     )
 
 
@@ -158,7 +160,8 @@ def _pages(options: Options, plotly_path: str) -> Site:
     templates, notes = environment(options.templates), read_notes(options.docs)
     address = options.site_url
     book = make_book(history, templates, links, plotly_path, address, notes, code, counted)
-    return Site(dict(_files(book)), _banner(history), _linked_records(book))
+    files = dict(_files(book)) | dict(written(book, read_written(options.docs)))
+    return Site(files, _banner(history), _linked_records(book))
 
 
 def _banner(history: History) -> str:
