@@ -63,8 +63,8 @@ class Interval:
 class Comparison:
     """Two sides of a series compared; log ratios are after over before, drift taken off.
 
-    `floor` is the smallest relative change that is reported, `smallest_seen` the smallest that
-    this comparison would have found in four of five cases. What one replicate on a side without a
+    `noise_floor` is the smallest relative change that noise, clock and cards leave in sight,
+    `smallest_seen` the smallest that this comparison would have found in four of five cases. What one replicate on a side without a
     noise model cannot tell is None.
     """
 
@@ -72,7 +72,7 @@ class Comparison:
     n_after: int
     log_ratio: float
     drift: Drift
-    floor: float
+    noise_floor: float
     standard_error: float | None
     degrees: float | None
     low: float | None
@@ -85,6 +85,18 @@ class Comparison:
     def change(self) -> float:
         """Relative change of the time: 0.03 is 3 % slower."""
         return math.expm1(self.log_ratio)
+
+    @property
+    def floor(self) -> float:
+        """Smallest relative change that matters and can be seen."""
+        return max(FLOOR, self.noise_floor)
+
+    @property
+    def reach(self) -> float | None:
+        """Largest change, as a log ratio, that the interval allows in the direction it has."""
+        if self.low is None or self.high is None:
+            return None
+        return max(self.high, -self.low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +148,7 @@ def compare(
     log_ratio = fmean(b) - fmean(a) - drift.log_ratio
     error, degrees, basis = _error(a, b, noise)
     tick = tick_ns / time_ns
-    floor = _floor(a, b, noise, tick=tick, time_ns=time_ns)
+    floor = _noise_floor(a, b, noise, tick=tick, time_ns=time_ns)
     if error is None or degrees is None:
         return Comparison(
             len(a), len(b), log_ratio, drift, floor, None, None, None, None, None, None, basis
@@ -154,12 +166,12 @@ def compare(
 def raise_floor(comparison: Comparison, floor: float) -> Comparison:
     """Return the comparison with a floor of at least `floor`."""
     error, degrees = comparison.standard_error, comparison.degrees
-    floor = max(floor, comparison.floor)
+    floor = max(floor, comparison.noise_floor)
     if error is None or degrees is None:
-        return replace(comparison, floor=floor)
+        return replace(comparison, noise_floor=floor)
     half = error * _t_quantile(degrees, 1 - ALPHA / 2)
     seen = _smallest_seen(half, floor, error, degrees)
-    return replace(comparison, floor=floor, smallest_seen=seen)
+    return replace(comparison, noise_floor=floor, smallest_seen=seen)
 
 
 def floor_of_cards(sentinels: Iterable[Drift], controls: Iterable[Comparison]) -> float:
@@ -243,14 +255,13 @@ def _pooled_sd(*sides: Sequence[float]) -> float:
     return math.sqrt(total / degrees) if degrees else 0.0
 
 
-def _floor(
+def _noise_floor(
     a: Sequence[float], b: Sequence[float], noise: Noise | None, *, tick: float, time_ns: float
 ) -> float:
-    """Return the smallest relative change worth a verdict."""
+    """Return the smallest relative change that noise and clock leave in sight."""
     sd_log = noise.sd_log if noise else _pooled_sd(a, b)
     spread = 3 * sd_log * math.sqrt(1 / len(a) + 1 / len(b))
     return max(
-        FLOOR,
         math.expm1(spread),
         2 * tick,
         math.expm1(noise.aa_95) if noise else 0.0,
@@ -258,9 +269,10 @@ def _floor(
     )
 
 
-def _smallest_seen(half: float, floor: float, error: float, degrees: float) -> float:
-    # A change is reported when it is sure and passes the floor: four of five must do both.
-    return math.expm1(max(half, math.log1p(floor)) + error * _t_quantile(degrees, POWER))
+def _smallest_seen(half: float, noise_floor: float, error: float, degrees: float) -> float:
+    # A change is reported when it is sure, above the noise, and may matter: four of five must be.
+    least = max(half, math.log1p(noise_floor), math.log1p(FLOOR) - half)
+    return math.expm1(least + error * _t_quantile(degrees, POWER))
 
 
 def _p_value(log_ratio: float, error: float, degrees: float) -> float:
@@ -288,11 +300,14 @@ def _benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
 
 
 def _verdict(comparison: Comparison, q_value: float | None) -> Verdict:
-    if q_value is None or comparison.low is None or comparison.high is None:
+    if comparison.low is None or comparison.high is None or comparison.reach is None:
         return "inconclusive"
     # Both directions on the log scale: twice as fast and half as fast are changes of one size.
     floor = math.log1p(comparison.floor)
-    if q_value < ALPHA and abs(comparison.log_ratio) >= floor:
+    sure = q_value is not None and q_value < ALPHA
+    seen = abs(comparison.log_ratio) >= math.log1p(comparison.noise_floor)
+    # Only the end of its interval need matter: else half of all changes of that size are missed.
+    if sure and seen and comparison.reach >= math.log1p(FLOOR):
         return "regressed" if comparison.log_ratio > 0 else "improved"
     inside = -floor < comparison.low and comparison.high < floor
     return "unchanged" if inside else "inconclusive"

@@ -132,7 +132,7 @@ def test_detectable_change_shrinks_with_the_noise(tmp_path):
         written(tmp_path / name, plan(noise=noise))
     loud, quiet = ([one.detectable for one in of(tmp_path / name).series]
                    for name in ("loud", "quiet"))  # fmt: skip
-    assert len(loud) == 20 and all(a > b > 0.01 for a, b in zip(loud, quiet, strict=True))
+    assert len(loud) == 20 and all(a > b > 0.005 for a, b in zip(loud, quiet, strict=True))
 
 
 def test_alarms_of_unchanged_code_are_rare_and_balanced(tmp_path):
