@@ -64,8 +64,8 @@ class Comparison:
     """Two sides of a series compared; log ratios are after over before, drift taken off.
 
     `noise_floor` is the smallest relative change that noise, clock and cards leave in sight,
-    `smallest_seen` the smallest that this comparison would have found in four of five cases. What one replicate on a side without a
-    noise model cannot tell is None.
+    `smallest_seen` the smallest that this comparison would have found in four of five cases. What
+    one replicate on a side without a noise model cannot tell is None.
     """
 
     n_before: int
