@@ -1,6 +1,7 @@
 """What all tests share: where Triton runs, and which tests need a GPU."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ def gpu_run(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Shells start what runs in the background deaf to Ctrl-C, and so would be what is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Triton decides when it is imported whether kernels are interpreted, so this comes first.
     if not gpu_run(config):
         os.environ["TRITON_INTERPRET"] = "1"

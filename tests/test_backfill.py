@@ -1,21 +1,24 @@
 import ast
+import functools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from collector import backfill, past
+from collector import backfill, crew, device, past
 from collector.plan import CollectOptions, PlanError
 from collector.record import End, Measurement, Run, parse
 from kernels.registry import load_ops
 
 ROOT = Path(__file__).resolve().parent.parent
+probe = functools.cache(crew.probe)
 BROKEN = "\nraise NameError('half of a change')\n"
 
 
@@ -60,13 +63,21 @@ class Project:
         command = [sys.executable, "-m", "collector", "backfill", *arguments]
         return subprocess.Popen(
             [*command, "--output", str(self.data)], cwd=self.folder, env=env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def run(self, *arguments):
-        process = self.start(*arguments)
-        told = process.communicate(timeout=280)[1]
-        return process.returncode, told
+    def run(self, span, *implementations, **options):
+        """Measure from this process, whose device is probed once; return code and what is told."""
+        told = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backfill, "ROOT", self.folder)
+            patch.setattr(device, "ROOT", self.folder)
+            patch.setattr(tempfile, "tempdir", str(self.tmp))
+            patch.setattr(backfill, "probe", probe)
+            patch.delenv("TRITON_INTERPRET", raising=False)
+            patch.delenv("PYTHONPATH", raising=False)
+            chosen = CollectOptions(output=self.data, implementations=implementations, **options)
+            return backfill.backfill(span, chosen, told.append), told
 
     def files(self):
         return sorted((self.data / "runs").rglob("*.jsonl"))
@@ -98,7 +109,7 @@ def project(tmp_path_factory):
 @pytest.fixture(scope="module")
 def measured(project):
     span = f"{project.shas[0]}..main"
-    return *project.run(span, *wanted("good", "wrong")), project.files()
+    return *project.run(span, "good", "wrong"), project.files()
 
 
 def test_past_commits_get_runs_of_their_own_newest_first(project, measured):
@@ -107,7 +118,8 @@ def test_past_commits_get_runs_of_their_own_newest_first(project, measured):
     assert [run.source.commit for run in runs] == [project.shas[3], project.shas[1]]
     assert {(run.purpose, run.source.dirty) for run in runs} == {("backfill", None)}
     assert [run.source.subject for run in runs] == ["Mend", "Add"]
-    assert told.index("Mend") < told.index("Break") < told.index("Add")
+    names = " ".join(told)
+    assert names.index("Mend") < names.index("Break") < names.index("Add")
 
 
 def test_a_commit_that_does_not_import_is_told_and_the_next_goes_on(project, measured):
@@ -115,7 +127,7 @@ def test_a_commit_that_does_not_import_is_told_and_the_next_goes_on(project, mea
     short, line = project.shas[2][:8], (ROOT / "tests/faulty_op.py").read_text().count("\n") + 2
     where = f"kernels/ops/faulty.py:{line}: NameError: half of a change"
     assert f"{short} Break: not measured: {where}" in told
-    assert told.splitlines()[-1] == "2 measured, 1 not measured"
+    assert told[-1] == "2 measured, 1 not measured"
     assert code == 4
 
 
@@ -132,14 +144,14 @@ def test_nothing_is_left_behind(project, measured):
 
 
 def test_what_is_there_is_not_measured_again(project, measured):
-    code, told = project.run(f"{project.shas[2]}..main", *wanted("good", "wrong"))
-    assert (code, told.splitlines()[-1]) == (0, "1 there already")
+    code, told = project.run(f"{project.shas[2]}..main", "good", "wrong")
+    assert (code, told[-1]) == (0, "1 there already")
     assert project.files() == measured[2]
 
 
 def test_only_what_a_commit_lacks_is_measured(project, measured):
     span = f"{project.shas[2]}..main"
-    project.run(span, *wanted("good", "raises"), "--replicates", "2")
+    project.run(span, "good", "raises", replicates=2)
     (new,) = set(project.files()) - set(measured[2])
     found = sorted((line.case.implementation, line.replicate) for line in lines([new]))
     assert found == [("good", 1), ("raises", 0), ("raises", 1)]
@@ -148,27 +160,29 @@ def test_only_what_a_commit_lacks_is_measured(project, measured):
 def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(tmp_path):
     project = Project(tmp_path)
     arguments = ("HEAD^..HEAD", *wanted("good", "hangs"))
-    process = project.start(*arguments)
-    end = time.monotonic() + 200
-    while not (files := project.files()) or '"measurement"' not in files[0].read_text():
-        assert time.monotonic() < end and process.poll() is None, process.communicate()[1]
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    told = process.communicate(timeout=60)[1]
+    with project.start(*arguments) as process:
+        try:
+            while not (files := project.files()) or '"measurement"' not in files[0].read_text():
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            told = process.stderr.read()
+        finally:
+            process.kill()
     assert process.returncode == 1 and "the same command goes on" in told
     assert "Traceback" not in told and "--resume" not in told
     (first,) = project.files()
     assert isinstance(end_line := records(first)[-1], End) and end_line.outcome == "interrupted"
     assert project.left_behind() == (0, [])
-    project.run(*arguments, "--timeout", "2")
+    project.run("HEAD^..HEAD", "good", "hangs", timeout_s=2.0)
     (second,) = set(project.files()) - {first}
     assert [(r.case.implementation, r.status) for r in lines([second])] == [("hangs", "timeout")]
 
 
 def test_a_spent_budget_starts_nothing_and_says_what_is_left(project, measured):
-    code, told = project.run(f"{project.shas[0]}..main", "--budget", "0.001s")
+    code, told = project.run(f"{project.shas[0]}..main", budget_s=0.0)
     assert code == 0
-    assert told.splitlines()[-1].endswith("2 left; the same command goes on where this stopped")
+    assert told[-1].endswith("2 left; the same command goes on where this stopped")
 
 
 FIRST_MEASURED = "85eb50d68e5297a37c157d798fc7101eb69d8c7c"
@@ -177,13 +191,14 @@ FIRST_MEASURED = "85eb50d68e5297a37c157d798fc7101eb69d8c7c"
 @pytest.mark.skipif(
     backfill.git("cat-file", "-e", FIRST_MEASURED) is None, reason="the clone is shallow"
 )
-def test_the_first_measured_commit_of_this_project_can_be_measured_today(tmp_path):
+def test_the_first_measured_commit_of_this_project_can_be_measured_today(tmp_path, monkeypatch):
     """Its contract knows neither gradients nor quality, units or least_sm."""
     told = []
     options = CollectOptions(
-        ops=("rms_norm", "swiglu"), implementations=("torch", "triton", "triton-pdl"),
+        ops=("rms_norm",), implementations=("torch", "triton", "triton-pdl"),
         workloads=("smoke",), dtypes=("float16",), output=tmp_path,
     )  # fmt: skip
+    monkeypatch.setattr(backfill, "probe", probe)
     code = backfill.backfill(f"{FIRST_MEASURED}^..{FIRST_MEASURED}", options, told.append)
     assert (code, told[-1]) == (0, "1 measured")
     (path,) = tmp_path.rglob("*.jsonl")

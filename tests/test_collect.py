@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,19 +38,17 @@ def project(tmp_path_factory):
     return folder
 
 
-def command(project, output, *args):
+@contextmanager
+def started(project, output, *args):
+    """Start the command line, which ends at the latest with the test."""
     env = os.environ | {"PYTHONPATH": str(project), "ALMANAC_COMMIT": "c" * 40, "COLUMNS": "200"}
     env.pop("TRITON_INTERPRET", None)
-    return {
-        "args": [sys.executable, "-m", "collector", "collect", "--output", str(output), *args],
-        "cwd": project,
-        "env": env,
-        "text": True,
-    }
-
-
-def collect(project, output, *args):
-    return subprocess.run(**command(project, output, *args), capture_output=True, timeout=240)
+    words = [sys.executable, "-m", "collector", "collect", "--output", str(output), *args]
+    with subprocess.Popen(words, cwd=project, env=env, text=True, stdout=-3, stderr=-1) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +77,14 @@ def lines_of(output):
 
 
 @pytest.fixture(scope="module")
-def faulty(project, tmp_path_factory):
-    output = tmp_path_factory.mktemp("faulty")
-    done = collect(project, output, "--timeout", "10")
+def faulty(here, tmp_path_factory):
+    """A run of all faults: its exit code, what was told, its records and those of cases."""
+    output, told = tmp_path_factory.mktemp("faulty"), io.StringIO()
+    with redirect_stderr(told):
+        code = here(output, implementations=(), timeout_s=10.0)
     records = lines_of(output)
     cases = {r.case.implementation: r for r in records if isinstance(r, Measurement)}
-    return done, records, cases
+    return SimpleNamespace(code=code, told=told.getvalue(), records=records, cases=cases)
 
 
 @pytest.mark.parametrize(
@@ -106,37 +106,35 @@ def faulty(project, tmp_path_factory):
     ],
 )
 def test_a_fault_is_named_and_has_no_time(faulty, implementation, status, told):
-    record = faulty[2][implementation]
+    record = faulty.cases[implementation]
     assert record.status == status
     assert told in record.reason
     assert record.latency is None
 
 
 def test_a_fault_costs_its_own_case_only(faulty):
-    _, _, cases = faulty
-    assert cases["good"].status == "passed"
-    assert len(cases) == 14
+    assert faulty.cases["good"].status == "passed"
+    assert len(faulty.cases) == 14
 
 
 def test_a_wrong_result_decides_the_exit_code_and_is_told(faulty):
-    done, _, _ = faulty
-    assert done.returncode == 4
-    assert "incorrect: faulty wrong" in done.stderr
-    assert "Where the time went" in done.stderr
+    assert faulty.code == 4
+    assert "incorrect: faulty wrong" in faulty.told
+    assert "Where the time went" in faulty.told
 
 
 def test_a_run_begins_with_its_run_line_and_is_closed(faulty):
-    _, records, _ = faulty
-    assert isinstance(records[0], Run)
-    assert isinstance(records[-1], End)
-    assert records[-1].outcome == "complete"
-    assert {type(r) for r in records[1:-1]} == {Measurement, Sentinel}
-    assert records[0].source.commit == "c" * 40
+    first, *rest, last = faulty.records
+    assert isinstance(first, Run)
+    assert isinstance(last, End)
+    assert last.outcome == "complete"
+    assert {type(r) for r in rest} == {Measurement, Sentinel}
+    assert first.source.commit == "c" * 40
 
 
 def test_the_whole_machine_is_measured_at_the_start_and_its_drift_at_the_end(faulty):
     phases = {"before": [], "between": [], "after": []}
-    for record in faulty[1]:
+    for record in faulty.records:
         if isinstance(record, Sentinel):
             phases[record.phase].append(record.name)
     assert phases["before"] == ["empty-call", "copy", "gemm-fp32"]
@@ -144,7 +142,7 @@ def test_the_whole_machine_is_measured_at_the_start_and_its_drift_at_the_end(fau
 
 
 def test_correctness_is_checked_before_and_after_timing(faulty):
-    good = faulty[2]["good"].correctness
+    good = faulty.cases["good"].correctness
     assert good.checked == "before-and-after"
     assert good.bound_ratio <= 1
 
@@ -167,12 +165,9 @@ def test_a_killed_run_keeps_what_was_measured_and_goes_on_where_it_stopped(
     project, here, tmp_path, capsys
 ):
     args = ("--implementation", "good", "--implementation", "hangs", "--timeout", "60")
-    process = subprocess.Popen(
-        **command(project, tmp_path, *args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    path = _wait_for(tmp_path, '"implementation":"good","mode"')
-    process.kill()
-    process.wait()
+    with started(project, tmp_path, *args) as process:
+        path = _wait_for(process, tmp_path)
+        process.kill()
     with path.open("a", encoding="utf-8") as stream:
         stream.write('{"kind":"measurement","ca')
     here(tmp_path, implementations=("good", "hangs"), timeout_s=3.0, resume=path)
@@ -184,12 +179,10 @@ def test_a_killed_run_keeps_what_was_measured_and_goes_on_where_it_stopped(
 
 def test_ctrl_c_closes_the_run_and_says_how_to_go_on(project, tmp_path):
     args = ("--implementation", "good", "--implementation", "hangs", "--timeout", "60")
-    process = subprocess.Popen(
-        **command(project, tmp_path, *args), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    _wait_for(tmp_path, '"implementation":"good","mode"')
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    with started(project, tmp_path, *args) as process:
+        _wait_for(process, tmp_path)
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read()
     assert process.returncode == 1
     assert "--resume" in told
     records = lines_of(tmp_path)
@@ -210,14 +203,14 @@ def test_a_compilation_ahead_that_is_interrupted_is_in_where_the_time_went(monke
     assert session.seconds["build"] > 0
 
 
-def _wait_for(output, text):
-    end = time.monotonic() + 90
-    while time.monotonic() < end:
+def _wait_for(process, output):
+    """Wait until the good case is in the file; return the file."""
+    while process.poll() is None:
         for path in (output / "runs").rglob("*.jsonl"):
-            if text in path.read_text(encoding="utf-8"):
+            if '"implementation":"good","mode"' in path.read_text(encoding="utf-8"):
                 return path
         time.sleep(0.2)
-    raise AssertionError(f"{text} did not appear")
+    raise AssertionError(process.stderr.read())
 
 
 @pytest.fixture(scope="module")
