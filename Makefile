@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install collect codegen site serve screenshots test test-gpu check fix clean setup-site setup-full
+.PHONY: help install collect codegen site serve offline screenshots test test-gpu check fix clean setup-site setup-full
 
 , := ,
 SYSTEM_PYTHON ?= python3
@@ -62,6 +62,9 @@ site: setup-site ## Build the website from data/ into build/site
 
 serve: setup-site ## Serve the website on localhost:8000, rebuilt when data or templates change
 	$(PYTHON) -m mkdocs serve $(ARGS_SITE)
+
+offline: setup-site ## Build the website for reading from a disk, without a server, into build/offline
+	ALMANAC_DIRECTORY_URLS=false ALMANAC_SITE_DIR=build/offline $(PYTHON) -m mkdocs build --strict
 
 screenshots: setup-full ## Photograph each kind of page, light, dark and phone, into build/screenshots
 	$(PYTHON) -m mkdocs build --strict --quiet --site-dir build/screenshots/site

@@ -2,19 +2,17 @@
 
 import json
 import re
-from functools import cache
-from html.parser import HTMLParser
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
 
 from tests import synthetic
+from tests.linking import ADDRESS, goal, lost, outline, pages
 from tests.visiting import build
 
 html5lib = pytest.importorskip("html5lib")
 
-ADDRESS = "https://example.org/below/"
 LAYOUTS = {"folders": "true", "files": "false"}
 ATOM = "{http://www.w3.org/2005/Atom}"
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -39,54 +37,8 @@ def site(request, data, tmp_path_factory):
     return build(data, tmp_path_factory.mktemp(request.param) / "site", **options)
 
 
-class Outline(HTMLParser):
-    """What a page names and what it leads to."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.ways, self.meta = [], [], {}
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.ids += [given["id"]] if "id" in given else []
-        self.ways += [given[name] for name in ("href", "src") if given.get(name)]
-        if tag == "meta":
-            self.meta[given.get("name") or given.get("property")] = given.get("content")
-
-
-def pages(site):
-    return {path.relative_to(site).as_posix(): path for path in sorted(site.rglob("*.html"))}
-
-
-@cache
-def outline(path):
-    return Outline(path.read_text(encoding="utf-8"))
-
-
-def goal(site, here, way):
-    """Return the file that a way leads to, and the anchor in it; None for another host."""
-    whole = urljoin(ADDRESS + here, way)
-    if not whole.startswith(ADDRESS):
-        assert urlsplit(way).scheme, f"{here} leads out of the site: {way}"
-        return None
-    parts = urlsplit(whole.removeprefix(ADDRESS))
-    path = site / unquote(parts.path)
-    return (path / "index.html" if path.is_dir() else path), unquote(parts.fragment)
-
-
 def test_every_link_and_anchor_leads_somewhere(site):
-    lost = set()
-    for here, page in pages(site).items():
-        for way in outline(page).ways:
-            if (found := goal(site, here, way)) is None:
-                continue
-            path, anchor = found
-            if not path.is_file():
-                lost.add(f"{here}: {way}")
-            elif anchor and path.suffix == ".html" and anchor not in outline(path).ids:
-                lost.add(f"{here}: no {anchor} in {way}")
-    assert not lost
+    assert lost(site) == set()
 
 
 def test_links_name_files_where_no_server_finds_the_page_of_a_folder(site):

@@ -1,4 +1,4 @@
-"""Write the generated pages as plain Markdown: `python -m dashboard --out DIR`."""
+"""Write the site as plain Markdown with a configuration: `python -m dashboard --out DIR`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from collector.history.cache import standard_cache
 from dashboard.build import Options, site, write
+from dashboard.plain import project
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,12 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cache=standard_cache(ROOT),
     )
     made = site(options)
+    files = project(made, options)
     try:
-        changed = write(made.files, asked.out)
+        changed = write(files, asked.out)
     except OSError as error:
         print(f"{asked.out}: {error.strerror}: choose another folder with --out", file=sys.stderr)
         return 1
-    print(f"{asked.out}: {len(made.files)} files, {changed} changed", file=sys.stderr)
+    print(f"{asked.out}: {len(files)} files, {changed} changed", file=sys.stderr)
     if made.banner:
         print(made.banner, file=sys.stderr)
     return 0
@@ -43,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder of the records")
     parser.add_argument("--site-url", default="", help="address of the site, for the feed")
     parser.add_argument("--repo-url", default="", help="address of the repository, for links")
-    style = parser.add_argument("--files", dest="folders", action="store_false")
-    style.help = "link to page.html instead of page/"
+    style = parser.add_argument("--folders", action="store_true")
+    style.help = "link to page/ instead of page.html; Zensical takes such links for others"
     return parser
 
 
