@@ -18,6 +18,10 @@ def data(tmp_path):
     return tmp_path
 
 
+NAMED = "- device: a\n  op: b\n  commit: abcdef0\n"
+WHOLE = f"{NAMED}  reason: c\n  by: d\n  when: 2026-03-01\n"
+
+
 def write(data, text):
     (data / "acknowledged.yml").write_text(text)
 
@@ -30,13 +34,20 @@ def accepted(data):
 
 def entry(data, **changes):
     sha = load_history(data).commits[1].sha
-    fields = {"device": "nvidia-h200", "op": "sinkhorn", "commit": sha, "reason": "exact division"}
+    fields = {
+        "device": "nvidia-h200",
+        "op": "sinkhorn",
+        "commit": sha,
+        "reason": "exact division",
+        "by": "Ada",
+        "when": "2026-03-01",
+    }
     return "- " + "\n  ".join(f"{name}: '{text}'" for name, text in (fields | changes).items())
 
 
 def test_regression_that_people_accepted_stays_one_and_carries_their_reason(data):
     write(data, entry(data, implementation="triton-packed"))
-    assert accepted(data) == {"triton-packed": "exact division"}
+    assert accepted(data) == {"triton-packed": "exact division (Ada, 2026-03-01)"}
 
 
 def test_entry_without_an_implementation_holds_for_the_whole_op(data):
@@ -54,9 +65,11 @@ def test_short_commit_is_enough_and_another_device_op_or_commit_is_not(data):
 
 
 @pytest.mark.parametrize("text, words", [
-    ("- device: a\n  op: b\n  commit: abcdef0\n", "reason is missing"),
-    ("- device: a\n  op: b\n  commit: abcdef0\n  reason: c\n  until: d\n", "unknown until"),
-    ("- device: a\n  op: b\n  commit: abc\n  reason: c\n", "at least 7"),
+    (NAMED, "reason is missing"), (NAMED, "by is missing"), (NAMED, "when is missing"),
+    (f"{WHOLE}  until: d\n", "unknown until"),
+    (WHOLE.replace("abcdef0", "abc"), "at least 7"),
+    (WHOLE.replace("2026-03-01", "March 2026"), "a date such as"),
+    (WHOLE.replace("2026-03-01", "2026-13-01"), "a date such as"),
     ("- just words\n", "must name"),
     ("device: a\n", "must be a list"),
     ("- [unclosed\n", "cannot be read"),
@@ -67,6 +80,12 @@ def test_bad_entry_is_a_problem_and_accepts_nothing(tmp_path, text, words):
     assert entries == ()
     assert words in problem.message
     assert load_history(tmp_path).problems == (problem,)
+
+
+def test_a_commit_that_looks_like_a_number_is_one_all_the_same(tmp_path):
+    write(tmp_path, WHOLE.replace("abcdef0", "0123456"))
+    ((one,), problems) = read_acknowledged(tmp_path)
+    assert one.commit == "0123456" and not problems
 
 
 @pytest.mark.parametrize("text", ["", "[]\n", "# nothing yet\n"])

@@ -81,6 +81,7 @@ def test_accepted_changes_have_a_state_of_their_own(tmp_path):
     sha = PLAN.shas()[2]
     (tmp_path / "acknowledged.yml").write_text(
         f"- device: nvidia-h200\n  op: sinkhorn\n  commit: {sha[:12]}\n  reason: wanted\n"
+        "  by: Ada\n  when: 2026-03-01\n"
     )
     history = load_history(tmp_path)
     found = cause_groups(history, commit_tables(history))

@@ -235,14 +235,14 @@ def test_wrong_and_slow_is_wrong(tmp_path):
 
 def test_accepted_change_does_not_fail(tmp_path):
     synthetic.build(tmp_path, plan(effects={PACKED: 1.05}))
-    entry = "- {device: nvidia-h200, op: sinkhorn, commit: '%s', reason: exact division}\n"
-    (tmp_path / "acknowledged.yml").write_text(entry % plan().shas()[1][:12])
+    entry = "- {device: nvidia-h200, op: sinkhorn, commit: %s, reason: wanted, by: Ada, when: %s}"
+    (tmp_path / "acknowledged.yml").write_text(entry % (plan().shas()[1][:12], "2026-03-01"))
     assert told(tmp_path).exit_code == 0
     result = told(tmp_path, file_of(tmp_path, 1, effects={PACKED: 1.05}), plan().shas()[0])
     assert result.exit_code == 0
     (section,) = sections_of(result.devices[0])
     assert section.verdict == "regressed (accepted)"
-    assert section.why.endswith("Accepted: exact division")
+    assert section.why.endswith("Accepted: wanted (Ada, 2026-03-01)")
 
 
 def test_recorded_h200_runs_show_a_faster_rms_norm_and_no_regression():

@@ -165,16 +165,23 @@ class SentinelPoint:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """A change that people accepted; without an implementation it holds for all of the op.
+    """A change that somebody accepted; without an implementation it holds for all of the op.
 
-    `commit` may be the beginning of a hash.
+    `commit` may be the beginning of a hash, `when` a date.
     """
 
     device: str
     op: str
     commit: str
     reason: str
+    by: str
+    when: str
     implementation: str
+
+    @property
+    def told(self) -> str:
+        """Say why, who and when."""
+        return f"{self.reason} ({self.by}, {self.when})"
 
 
 @dataclass(frozen=True, slots=True)

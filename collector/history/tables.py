@@ -227,7 +227,7 @@ def _accepted(row: Row, history: History, after: Commit) -> Row:
         same = one.device == row.key.device and one.op == row.key.op
         whole = one.implementation in ("", row.key.implementation)
         if same and whole and after.sha.startswith(one.commit):
-            return replace(row, acknowledged=one.reason)
+            return replace(row, acknowledged=one.told)
     return row
 
 
