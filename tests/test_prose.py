@@ -126,5 +126,5 @@ def test_committed_pages_type_no_measured_number():
 
 
 def test_glossary_is_in_alphabetical_order():
-    terms = re.findall(r"^### (.+)$", TEXTS["glossary.md"], re.MULTILINE)
+    terms = re.findall(r"^## (.+)$", TEXTS["glossary.md"], re.MULTILINE)
     assert len(terms) > 30 and terms == sorted(terms)
