@@ -108,7 +108,7 @@ def test_programs_share_the_rows_out_without_loss(programs, block_rows, monkeypa
 @pytest.mark.parametrize("narrow", [True, False])
 def test_gradient_has_the_same_bits_each_time(narrow, monkeypatch):
     monkeypatch.setattr(rms_norm_backward, "WIDEST_IN_REGISTERS", 8192 if narrow else 0)
-    inputs = drawn(OPS["rms_norm"], 300, 64, "float16")
+    inputs = drawn(OPS["rms_norm"], 100, 64, "float16")
     first, second = (rms_norm_gradient(inputs["x"], inputs["w"], inputs["grad"]) for _ in "ab")
     assert equal(first, second)
 
