@@ -134,7 +134,7 @@ def test_packages_are_listed_as_they_are() -> None:
     found = {
         path.parent.relative_to(ROOT).as_posix().removeprefix("site/").replace("/", ".")
         for path in tracked()
-        if path.name == "__init__.py" and "tests" not in path.parts
+        if path.name == "__init__.py" and "tests" not in path.relative_to(ROOT).parts
     }
     assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == found
 
