@@ -29,6 +29,7 @@ MODES = {
         "color_scheme": "light", "viewport": {"width": 390, "height": 844}, "has_touch": True,
     },
 }  # fmt: skip
+PATIENCE_MS = 120_000  # on a machine that is busy with other things
 SUB_PATH = "/below/"
 TEXTS = {".html", ".css", ".js", ".json", ".svg", ".xml"}
 needs_chromium = pytest.mark.skipif(
@@ -102,6 +103,7 @@ class Visitor:
 
     def __init__(self, browser, address, **mode):
         self.context = browser.new_context(**mode)
+        self.context.set_default_timeout(PATIENCE_MS)
         self.page = self.context.new_page()
         self.address = address
         self.faults = []
@@ -140,7 +142,7 @@ class Visitor:
                 self.page.wait_for_function(
                     "c => c.querySelector('.ka-live .main-svg .trace')"
                     " && c.classList.contains('ka-drawn')",
-                    arg=chart, timeout=30_000,
+                    arg=chart,
                 )  # fmt: skip
             except playwright.TimeoutError:
                 missing.append(name)
