@@ -38,7 +38,7 @@ def picture(card: Card) -> bytes:
     _write(pen, (right + 24 * bool(card.number), 238), card.words, 40, INK)
     _write(pen, (MARGIN, 318), card.details, 28, PALE)
     _curve(pen, card.ratios)
-    small = image.reduce(FINER).quantize(COLOURS, dither=Image.Dither.NONE)
+    small = image.reduce(FINER).quantize(COLOURS, Image.Quantize.FASTOCTREE)
     made = BytesIO()
     small.save(made, "PNG", compress_level=6)
     return made.getvalue()

@@ -170,10 +170,13 @@ def _figures(book: Book, example: Example | None) -> Callable[[str], Markup]:
 
 def _figure(book: Book, example: Example, chart: Chart) -> Markup:
     curves = example.scene.curves
-    head = f"{curves.op.title} on {curves.run.device.name}, {view_words(curves.view)}."
-    drawn = draw(replace(chart, caption=f"{head} {chart.caption}"), book.environment)
+    how = view_words(curves.view)
+    how = how.replace(f"{curves.view.cache} cache, ", "") if chart.key == "caches" else how
+    caption = f"{curves.op.title} on {curves.run.device.name}, {how}. {chart.caption}"
+    drawn = draw(replace(chart, caption=caption), book.environment)
+    keys = {one.name: one.style for one in (*chart.series, *chart.marks)}
     template = book.environment.get_template("part_figure.j2")
-    return Markup(re.sub(r"\n\s*", "\n", template.render(drawn=drawn).strip()))
+    return Markup(re.sub(r"\n\s*", "\n", template.render(drawn=drawn, keys=keys).strip()))
 
 
 def _roofline(example: Example) -> Chart:
