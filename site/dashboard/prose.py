@@ -174,7 +174,8 @@ def _figure(book: Book, example: Example, chart: Chart) -> Markup:
     how = how.replace(f"{curves.view.cache} cache, ", "") if chart.key == "caches" else how
     caption = f"{curves.op.title} on {curves.run.device.name}, {how}. {chart.caption}"
     drawn = draw(replace(chart, caption=caption), book.environment)
-    keys = {one.name: one.style for one in (*chart.series, *chart.marks)}
+    keys = {line.name: line.style for line in chart.series}
+    keys |= {mark.name: mark.style for mark in chart.marks}
     template = book.environment.get_template("part_figure.j2")
     return Markup(re.sub(r"\n\s*", "\n", template.render(drawn=drawn, keys=keys).strip()))
 
