@@ -236,6 +236,13 @@ def codegen(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what differs as JSON; with --against.")
     ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Compile workloads tagged `full` and dependent launches as well: some minutes.",
+        ),
+    ] = False,
     sass: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write the machine code there, as text, by its hash."),
@@ -247,6 +254,7 @@ def codegen(
     Registers, spills, shared memory, occupancy and instructions by kind are written to one file a
     commit and compiler under data/codegen. With --against it ends with 2 when a rule that is a
     gate is broken, for example by new spills, and with 3 when there is no record to compare with.
+    Workloads tagged `default` are compiled, and one for each kernel that none of them launches.
     """
     if unknown := set(target or ()) - set(LIMITS):
         raise typer.BadParameter(f"{min(unknown)!r} is none of {', '.join(LIMITS)}")
@@ -263,6 +271,7 @@ def codegen(
         record=record,
         against=against,
         as_json=as_json,
+        everything=everything,
         sass=sass,
         output=output,
     )

@@ -13,7 +13,7 @@ from rich.table import Table
 from collector import code_files
 from collector.code_files import CodeFile
 from collector.code_record import Codegen, MachineCode
-from collector.code_rules import Difference, compared, differences
+from collector.code_rules import Difference, compared, in_common
 from collector.exit_codes import FINE, NOT_COMPARABLE, REGRESSED
 from collector.occupancy import LIMITS
 from collector.static_code import Compiled, compile_ops
@@ -33,6 +33,7 @@ class CodeOptions:
     record: Path | None = None
     against: str | None = None
     as_json: bool = False
+    everything: bool = False
     sass: Path | None = None
     output: Path = Path("data")
 
@@ -63,7 +64,9 @@ def present(options: CodeOptions, errors: Console) -> Compiled:
     def tell(message: str) -> None:
         errors.print(message, style="dim", markup=False)
 
-    return compile_ops(options.ops, options.targets, options.commit, tell)
+    return compile_ops(
+        options.ops, options.targets, options.commit, tell, everything=options.everything
+    )
 
 
 def selected(file: CodeFile, options: CodeOptions) -> CodeFile:
@@ -99,14 +102,15 @@ def compare(options: CodeOptions, new: CodeFile, console: Console, errors: Conso
     if not count:
         errors.print(f"{path}: no target, op and workload in common", markup=False)
         return NOT_COMPARABLE
-    found = differences(kept, new.lines)
+    found, apart = in_common(kept, new.lines)
     gated = [one for one in found if any(rule.gate for rule in one.rules)]
     if options.as_json:
         console.out(json.dumps(as_json(path, whole, new, count, found), indent=1), highlight=False)
     else:
         tell_differences(found, console)
         same = f"{count} launches compared with {path}: {len(found)} kernels differ"
-        console.print(f"{same}, {len(gated)} break a gate", markup=False, soft_wrap=True)
+        told = f"{same}, {len(gated)} break a gate; {apart} are of launches that one side lacks"
+        console.print(told, markup=False, soft_wrap=True)
     if gated:
         errors.print(ACCEPT, markup=False)
     return REGRESSED if gated else FINE

@@ -112,11 +112,17 @@ def add(plans: Iterable[Added]) -> None:
 
 
 def merged(old: CodeFile, new: CodeFile) -> CodeFile:
-    """Join two files of one commit and toolchain; the new one wins where both speak."""
+    """Join two files of one commit and toolchain; the new one wins where both speak.
+
+    Of an op of which it holds a part, the whole stays.
+    """
     if old.toolchain.versions != new.toolchain.versions:
         return new
     fresh = {(t, op) for t in new.toolchain.targets for op in new.toolchain.ops}
-    lines = [line for line in old.lines if (line.target, line.op) not in fresh]
+    before, after = by_op(old), by_op(new)
+    lines = [line for key, made in before.items() if key not in fresh for line in made]
+    for key, made in after.items():
+        lines += updated(before.get(key, []), made)
     targets = {*old.toolchain.targets, *new.toolchain.targets}
     unsupported = old.toolchain.unsupported | new.toolchain.unsupported
     changed = {
@@ -124,7 +130,39 @@ def merged(old: CodeFile, new: CodeFile) -> CodeFile:
         "unsupported": {t: why for t, why in unsupported.items() if t not in targets},
         "ops": sorted({*old.toolchain.ops, *new.toolchain.ops}),
     }
-    return ordered(new.toolchain.model_copy(update=changed), [*lines, *new.lines])
+    return ordered(new.toolchain.model_copy(update=changed), lines)
+
+
+def by_op(file: CodeFile) -> dict[tuple[str, str], list[Codegen]]:
+    """Return the lines of each target and op."""
+    found: dict[tuple[str, str], list[Codegen]] = {}
+    for line in file.lines:
+        found.setdefault((line.target, line.op), []).append(line)
+    return found
+
+
+def updated(there: list[Codegen], made: list[Codegen]) -> list[Codegen]:
+    """Return what was made, or where it is a part of what is there, all with the new code."""
+    if not launches(there) > launches(made):
+        return made
+    new = {form_of(line): line for line in made}
+    pairs = ((line, new.get(form_of(line), line)) for line in there)
+    return [a.model_copy(update={"code": b.code, "reason": b.reason}) for a, b in pairs]
+
+
+def launches(lines: Iterable[Codegen]) -> set[tuple[str, ...]]:
+    """Return who launches which form."""
+    return {
+        (*form_of(line), use.implementation, workload)
+        for line in lines
+        for use in line.used_by
+        for workload in use.workloads
+    }
+
+
+def form_of(line: Codegen) -> tuple[str, str, str, str]:
+    """Return what tells the forms of an op apart on one target."""
+    return line.kernel, line.signature, line.constants, line.options
 
 
 def ordered(toolchain: Toolchain, lines: Iterable[Codegen]) -> CodeFile:

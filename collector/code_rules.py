@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +142,16 @@ def differences(old: Iterable[Codegen], new: Iterable[Codegen]) -> list[Differen
             pairs.setdefault((id(one), id(other)), (one, other, []))[2].append(use)
     found = [Difference(one, other, tuple(uses)) for one, other, uses in pairs.values()]
     return [one for one in found if differs(one)]
+
+
+def in_common(old: Sequence[Codegen], new: Sequence[Codegen]) -> tuple[list[Difference], int]:
+    """Return the differences of launches that both sides know, and the number of all others.
+
+    What one side lacks may have been left out there: it tells nothing about the kernel.
+    """
+    common, every = by_use(old).keys() & by_use(new).keys(), differences(old, new)
+    found = [one for one in every if common & {*one.uses}]
+    return found, len(every) - len(found)
 
 
 def compared(old: Iterable[Codegen], new: Iterable[Codegen]) -> int:

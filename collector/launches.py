@@ -36,6 +36,12 @@ class Launch:
     arguments: tuple[Any, ...]
     options: dict[str, Any]
     least_sm: int = 0
+    tags: frozenset[str] = frozenset()
+
+    @property
+    def call(self) -> tuple[str, str]:
+        """Tell calls of an op apart: all kernels of one are compiled, or none."""
+        return self.implementation, self.workload
 
     def runs_on(self, target: GPUTarget) -> bool:
         """Tell whether a target is new enough."""
@@ -143,7 +149,7 @@ def call_launches(
         plain = tuple(map(stand_in, arguments))
         named = {name: stand_in(value) for name, value in options.items()}
         names = op.name, implementation.name, workload.key
-        made.append(Launch(*names, function, plain, named, least_sm))
+        made.append(Launch(*names, function, plain, named, least_sm, workload.tags))
 
     with patch.object(JITFunction, "run", written_down), FakeTensorMode():
         builder(inputs())()

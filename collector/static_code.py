@@ -42,13 +42,15 @@ def compile_ops(
     tell: Callable[[str], None] = lambda message: None,
     cache: Path = CACHE,
     tags: tuple[str, ...] = TIMED,
+    everything: bool = False,
 ) -> Compiled:
     """Compile the kernels of these ops, by default all, as they are or as they were at a commit.
 
-    `tags` name the workloads, by default those that GPUs are timed on.
+    `tags` name the workloads, by default those that GPUs are timed on; unless `everything` is
+    asked for, some calls stand for the others (`suite`).
     """
     with sources(commit) as (tree, source):
-        return compile_tree(tree, source, ops, targets, tell, cache, tags)
+        return compile_tree(tree, source, ops, targets, tell, cache, tags, everything)
 
 
 def compile_tree(
@@ -59,13 +61,18 @@ def compile_tree(
     tell: Callable[[str], None],
     cache: Path,
     tags: tuple[str, ...] = TIMED,
+    everything: bool = False,
 ) -> Compiled:
     """Compile the kernels of a folder that holds `kernels/`."""
     known = op_names(tree)
     if unknown := [name for name in ops if name not in known]:
         raise CompileError(f"unknown op {unknown[0]!r}; there are: {', '.join(known)}")
     chosen = [name for name in known if not ops or name in ops]
-    head, *answers = asked(tree, chosen, targets, tags, cache, tell)
+    task = {
+        "ops": chosen, "targets": targets, "tags": tags, "everything": everything,
+        "cache": str(cache), "workers": cores(),
+    }  # fmt: skip
+    head, *answers = asked(tree, task, tell)
     lines = [Codegen.model_validate(one["line"]) for one in answers]
     toolchain = Toolchain(
         schema_version=SCHEMA_VERSION,
@@ -102,18 +109,14 @@ def op_names(tree: Path) -> list[str]:
 
 
 def asked(
-    tree: Path, ops: list[str], targets: tuple[str, ...], tags: tuple[str, ...], cache: Path,
-    tell: Callable[[str], None],
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+    tree: Path, task: dict[str, Any], tell: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
     """Yield what the compiling process answers: what it used, then every outcome."""
-    task = {
-        "ops": ops, "targets": targets, "tags": tags, "cache": str(cache), "workers": cores()
-    }  # fmt: skip
     # Interpreted kernels are not compiled; other settings of Triton are the user's own.
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     path = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     env |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "collector.static_worker"]
+    command = [sys.executable, "-m", "collector.static_answers"]
     with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(
         command, cwd=tree, env=env, stdin=-1, stdout=-1, stderr=errors, text=True
     ) as process:  # fmt: skip

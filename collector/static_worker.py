@@ -1,9 +1,4 @@
-"""Compile every kernel of the ops for targets that are not there. Run in a process of its own.
-
-Reads one task as JSON from stdin and writes one JSON object a line to stdout: first what was used,
-then a record and its machine code for each kernel, target and configuration. The kernels are those
-of the folder that it is started in.
-"""
+"""Compile every kernel of the ops for targets that are not there: the work of `static_answers`."""
 
 from __future__ import annotations
 
@@ -15,12 +10,9 @@ import os
 import pickle
 import re
 import subprocess
-import sys
 import tempfile
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,26 +21,18 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 
-from collector import codegen, machine_code
+from collector import codegen, machine_code, suite
 from collector.code_reading import code_hash
 from collector.code_record import Codegen, CodeUse, Instructions, MachineCode
 from collector.disassembly import disassembled
 from collector.launches import Form, Launch, Pointer, compiled, forms, op_launches
 from collector.occupancy import occupancy
+from collector.static_answers import analysis
 from kernels.registry import load_op
 
 Outcome = dict[str, Any]
-SHARE = 32  # jobs of a process, which disassembles them at once
-HERE = Path(__file__).parent
-ANALYSIS = (
-    "codegen",
-    "disassembly",
-    "launches",
-    "machine_code",
-    "occupancy",
-    "record",
-    "static_worker",
-)
+Running: TypeAlias = dict[Any, tuple[Any, tuple[Any, ...]]]
+FORK = multiprocessing.get_context("fork")
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -75,34 +59,11 @@ def gpu_target(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64)
 
 
-def versions() -> dict[str, str]:
-    """Return what the machine code and its text depend on, the sources aside."""
-    tools = {
-        "ptxas": triton.knobs.nvidia.ptxas,
-        "ptxas-blackwell": getattr(triton.knobs.nvidia, "ptxas_blackwell", None),
-        "nvdisasm": triton.knobs.nvidia.nvdisasm,
-    }
-    found = {"triton": triton.__version__}
-    return found | {name: tool_version(tool.path) for name, tool in tools.items() if tool}
-
-
-def tool_version(path: str) -> str:
-    """Return the version that a CUDA tool states."""
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-    return machine_code.named(r"V(\d+[\d.]*)", said)
-
-
 def key_of(form: Form, target: str, used: dict[str, str]) -> str:
     """Hash everything that an outcome depends on."""
     function = form.launch.function
     parts = (function.cache_key, form.specialization, sorted(form.options.items()), target, used)
     return hashlib.sha256(repr((parts, analysis())).encode()).hexdigest()[:24]
-
-
-@cache
-def analysis() -> list[str]:
-    """Return the sources of what reads machine code: outcomes depend on them."""
-    return [(HERE / f"{name}.py").read_text(encoding="utf-8") for name in ANALYSIS]
 
 
 class Built(NamedTuple):
@@ -155,13 +116,28 @@ def read_gcn(made: Built, code: str) -> tuple[machine_code.Resources, Instructio
     return machine_code.gcn_resources(made.assembly or ""), counted
 
 
-def child(tasks: list[Task]) -> None:
-    """Compile jobs one after another, then read what came out; a log holds what its job prints."""
-    for job, log in tasks:
-        kept = log.with_suffix(".built")
-        if not kept.exists():
-            speak_into(log)
-            write(kept, pickle.dumps(built(job.form, job.target)))
+def compile_left(tasks: list[Task], taken: Any) -> None:
+    """Compile jobs that no other process took, until none is left; logs hold what they print."""
+    for job, log in iter(lambda: next_of(tasks, taken), None):
+        taken_by(os.getpid(), log).touch()
+        speak_into(log)
+        write(log.with_suffix(".built"), pickle.dumps(built(job.form, job.target)))
+
+
+def next_of(tasks: list[Task], taken: Any) -> Task | None:
+    """Take the next task; None when all are taken."""
+    with taken.get_lock():
+        taken.value += 1
+        return tasks[taken.value - 1] if taken.value <= len(tasks) else None
+
+
+def taken_by(process: int, log: Path) -> Path:
+    """Return the file that says which process took a task."""
+    return log.with_suffix(f".{process}")
+
+
+def read_out(tasks: list[Task]) -> None:
+    """Read what came out of jobs; the tools that do it start once for all kernels of a target."""
     for target in dict.fromkeys(job.target for job, _ in tasks):
         here = [log for job, log in tasks if job.target == target]
         made = [pickle.loads(log.with_suffix(".built").read_bytes()) for log in here]
@@ -194,41 +170,62 @@ def write(path: Path, content: bytes) -> None:
 
 
 def run_all(jobs: Iterable[Job], scratch: Path, workers: int) -> Iterator[tuple[Job, str | None]]:
-    """Compile jobs in forks of this process, as many at a time as there are workers.
+    """Compile jobs in forks of this process, as many as there are workers.
 
     Yields why each failed, or None; what has not failed is in the cache from then on. A compiler
     that dies takes only its own job with it.
     """
-    context = multiprocessing.get_context("fork")
     folder = Path(tempfile.mkdtemp(dir=scratch))
     tasks = [(job, folder / f"{place}.log") for place, job in enumerate(jobs)]
-    count = max(min(workers, len(tasks)), -(-len(tasks) // SHARE))
-    shares = deque(tasks[first::count] for first in range(count))
-    running: dict[Any, tuple[Any, list[Task]]] = {}
-    while shares or running:
-        while shares and len(running) < workers:
-            process = context.Process(target=child, args=(share := shares.popleft(),))
-            process.start()
-            running[process.sentinel] = process, share
-        ended = multiprocessing.connection.wait(list(running))
-        for process, share in [running.pop(one) for one in ended]:
-            process.join()
-            lost = died_of(share) if process.exitcode else []
-            yield from (collected(job, log, process.exitcode) for job, log in lost)
-            left = [task for task in share if task not in lost]
-            if lost and left:
-                shares.append(left)
-            else:
-                yield from (collected(job, log, 0) for job, log in left)
+    lost = compile_all(tasks, workers)
+    lost |= read_all([task for task in tasks if task[1] not in lost], workers)
+    yield from (collected(job, log, lost.get(log, 0)) for job, log in tasks)
 
 
-def died_of(share: list[Task]) -> list[Task]:
-    """Return the task that a process died of: the first that it has not finished, if any."""
-    for done in (".built", ".json"):
-        unfinished = [task for task in share if not task[1].with_suffix(done).exists()]
-        if unfinished:
-            return unfinished[:1]
-    return []
+def compile_all(tasks: list[Task], workers: int) -> dict[Path, int]:
+    """Compile; return the logs of the jobs that a process died of, and how it ended."""
+    taken = FORK.Value("i", 0)
+    lost: dict[Path, int] = {}
+    running: Running = {}
+    while running or taken.value < len(tasks):
+        while len(running) < min(workers, len(tasks)) and taken.value < len(tasks):
+            start(running, compile_left, tasks, taken)
+        for process, _ in ended(running):
+            if process.exitcode:
+                mine = [log for _, log in tasks if taken_by(process.pid, log).exists()]
+                unfinished = [log for log in mine if not log.with_suffix(".built").exists()]
+                lost |= dict.fromkeys(unfinished, process.exitcode)
+    return lost
+
+
+def read_all(tasks: list[Task], workers: int) -> dict[Path, int]:
+    """Read what was compiled; return the logs of those that a process died of, and how it ended."""
+    lost: dict[Path, int] = {}
+    running: Running = {}
+    for first in range(min(workers, len(tasks))):
+        start(running, read_out, tasks[first::workers])
+    while running:
+        for process, (share, *_) in ended(running):
+            left = [task for task in share if not task[1].with_suffix(".json").exists()]
+            if process.exitcode and left:
+                lost[left[0][1]] = process.exitcode
+                start(running, read_out, left[1:])
+    return lost
+
+
+def start(running: Running, work: Callable[..., None], *arguments: Any) -> None:
+    """Let a fork of this process do some work."""
+    process = FORK.Process(target=work, args=arguments)
+    process.start()
+    running[process.sentinel] = process, arguments
+
+
+def ended(running: Running) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Wait until forks have ended; return them, and what each was to do."""
+    found = [running.pop(one) for one in multiprocessing.connection.wait(list(running))]
+    for process, _ in found:
+        process.join()
+    return found
 
 
 def collected(job: Job, log: Path, exit_code: int) -> tuple[Job, str | None]:
@@ -295,10 +292,13 @@ class Compiler:
     scratch: Path
     workers: int
     used: dict[str, str]
+    everything: bool = False
 
     def jobs(self, target: str, launches: Iterable[Launch]) -> list[Job]:
         """Return what has to be compiled for these launches on a target."""
         found = forms(launches, gpu_target(target))
+        if not self.everything:
+            found = suite.without_twins(found)
         return [Job(target, form, self.path(form, target)) for form in found]
 
     def path(self, form: Form, target: str) -> Path:
@@ -326,6 +326,8 @@ def answers(
     unsupported = compiler.unsupported(wanted)
     targets = [target for target in wanted if target not in unsupported]
     made = [list(op_launches(load_op(name), tags)) for name in ops]
+    if not compiler.everything:
+        made = [suite.usual(some) for some in made]
     jobs = [job for target in targets for some in made for job in compiler.jobs(target, some)]
     new = len({job.path for job in jobs if not job.path.exists()})
     used = {"versions": compiler.used, "targets": targets, "unsupported": unsupported}
@@ -344,18 +346,11 @@ def answer(job: Job, reason: str | None) -> Outcome:
     return {"line": line.model_dump(mode="json"), "text": outcome["text"]}
 
 
-def main() -> None:
-    """Do the task on stdin."""
-    task = json.load(sys.stdin)
+def compile_task(task: Outcome, used: dict[str, str]) -> Iterator[Outcome]:
+    """Yield what `answers` does for a task, from the folder that this process was started in."""
     cache = Path(task["cache"])
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         triton.knobs.cache.dir = str(Path(folder) / "triton")
-        compiler = Compiler(cache, Path(folder), task["workers"], versions())
-        for outcome in answers(compiler, task["ops"], task["targets"], task["tags"]):
-            sys.stdout.write(f"{json.dumps(outcome)}\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+        compiler = Compiler(cache, Path(folder), task["workers"], used, task["everything"])
+        yield from answers(compiler, task["ops"], task["targets"], task["tags"])

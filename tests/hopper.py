@@ -2,7 +2,7 @@
 
 It reads uses from standard input, each an op, an implementation and a workload, and writes a line
 for each form of a kernel: compiled where a use needs it. Of a kernel that no use needs the last is
-compiled, for the largest workload as a rule. `make codegen` compiles them all.
+compiled, for the largest workload as a rule. `python -m collector codegen --all` compiles them all.
 """
 
 import json
@@ -15,8 +15,9 @@ from typing import Any
 import triton
 
 from collector.launches import op_launches
+from collector.static_answers import versions
 from collector.static_code import CACHE, cores
-from collector.static_worker import Compiler, Job, answer, versions
+from collector.static_worker import Compiler, Job, answer
 from kernels.registry import load_ops
 
 Uses = set[tuple[str, str, str]]

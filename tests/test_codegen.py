@@ -207,3 +207,42 @@ def test_each_fault_of_a_file_has_its_place(sound: Compiled, tmp_path: Path) -> 
     assert code_files.validate([tmp_path])[0] == 1
     with pytest.raises(StoreError, match=r"x\.jsonl:2"):
         code_files.read(path)
+
+
+def halved(made: Compiled) -> Compiled:
+    """Return what was compiled as if the second workload had been left out."""
+    lines = [line.model_copy(deep=True) for line in made.file.lines]
+    for line in lines:
+        del line.used_by[0].workloads[1:]
+    return Compiled(CodeFile(made.file.toolchain, tuple(lines)), made.texts)
+
+
+def test_a_launch_that_was_left_out_is_no_regression(sound: Compiled, tmp_path: Path) -> None:
+    whole, part = saved(sound, tmp_path / "whole"), saved(halved(sound), tmp_path / "part")
+    for record, against in ((part, whole), (whole, part)):
+        code, said, _ = run(tmp_path, record=record, against=str(against))
+        assert code == 0 and "0 kernels differ" in said
+        assert "2 are of launches that one side lacks" in said
+
+
+def test_a_part_that_is_compiled_after_the_whole_takes_nothing_from_the_record(
+    sound: Compiled, tmp_path: Path
+) -> None:
+    whole, part = sound, halved(sound)
+    for first, second in ((whole, part), (part, whole)):
+        data = tmp_path / str(first is whole)
+        saved(first, data)
+        assert saved(second, data).read_bytes() == code_files.content(sound.file)
+
+
+def test_what_did_not_change_is_answered_without_torch(tmp_path: Path) -> None:
+    tree = plant(tmp_path)
+    first = built(tree, "sm_90")
+    (tree / "torch.py").write_text("raise ImportError('torch is asked for')")
+    assert built(tree, "sm_90") == first
+    module = tree / "kernels" / "ops" / "planted.py"
+    module.write_text(module.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+    with pytest.raises(CompileError, match="torch is asked for"):
+        built(tree, "sm_90")
+    (tree / "torch.py").unlink()
+    assert built(tree, "sm_90") == first

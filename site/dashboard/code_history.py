@@ -10,7 +10,7 @@ from pathlib import Path
 
 from collector.code_reading import read_lines, text_path, unpacked
 from collector.code_record import Codegen, Toolchain
-from collector.code_rules import Difference, Use, by_use, compared, differences
+from collector.code_rules import Difference, Use, by_use, compared, differences, in_common
 from collector.history.commits import GitCommit
 from collector.history.model import Problem, SeriesKey
 from collector.record import Device
@@ -185,9 +185,8 @@ def _step(records: Sequence[CodeRecord], place: int) -> Step:
     before = (alike or earlier)[-1]
     old, new = _common(before, record)
     first = tuple(op for op in record.toolchain.ops if op not in before.toolchain.ops)
-    common, every = by_use(old).keys() & by_use(new).keys(), differences(old, new)
-    found = tuple(one for one in every if common & {*one.uses})
-    return Step(record, before, found, compared(old, new), first, len(every) - len(found))
+    found, apart = in_common(old, new)
+    return Step(record, before, tuple(found), compared(old, new), first, apart)
 
 
 def _shared(one: CodeRecord, other: CodeRecord) -> bool:
