@@ -17,15 +17,17 @@ Ended = subprocess.CompletedProcess[str]
 
 # A worker that gets its last file late keeps the others waiting: these take longest.
 SLOWEST_FIRST = (
-    "backfill",
-    "sm90",
-    "collect",
-    "ranks",
     "ops",
+    "backfill",
+    "budgets",
+    "collect",
+    "sm90",
+    "browser",
+    "front_end",
     "codegen",
     "new_op",
-    "browser",
-    "budgets",
+    "ranks",
+    "compare_page",
     "build",
 )
 
