@@ -1,5 +1,6 @@
 """The site of the committed records: whole, legible, and within its budgets."""
 
+import gzip
 import json
 import re
 from contextlib import contextmanager
@@ -279,6 +280,15 @@ def test_long_history_keeps_its_charts_small(tmp_path):
     files = rendered(tmp_path)
     assert len(pages(files)) < 120
     assert 0 < most_markers(files) <= MARKERS
+
+
+def test_page_of_an_op_does_not_grow_with_its_history(tmp_path):
+    sizes = []
+    for commits in (30, 90):
+        synthetic.build(tmp_path / str(commits), commits=commits, replicates=1, sweep=4, **NARROW)
+        files = rendered(tmp_path / str(commits))
+        sizes.append(len(gzip.compress(files["kernels/sinkhorn.md"])))
+    assert sizes[1] < 1.05 * sizes[0] + 100
 
 
 def pages(files):

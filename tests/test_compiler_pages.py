@@ -8,7 +8,7 @@ import pytest
 
 from collector.history.commits import GitCommit
 from collector.history.load import load_history
-from dashboard import build, code_checks, code_words
+from dashboard import build, code_checks, code_words, compiler
 from dashboard.code_history import code_history, read_code
 from dashboard.environment import environment
 from tests import code_records, synthetic
@@ -334,3 +334,10 @@ def test_without_records_the_page_says_how_they_are_made(tmp_path):
     synthetic.build(tmp_path, run_plan(commits=1))
     page = pages(tmp_path)["compiler.md"].decode()
     assert "No data yet" in page and "python -m collector codegen" in page
+
+
+def test_table_of_forms_stays_small_however_many_kernels_differ():
+    for kernels in (0, 1, 7, 47, 60):
+        each = compiler.forms_shown([None] * kernels)
+        assert compiler.LEAST_FORMS <= each <= compiler.FORMS_SHOWN
+        assert kernels * each <= compiler.FORMS_SHOWN

@@ -33,7 +33,7 @@ from dashboard.svg import Spark, sparkline
 File = tuple[str, bytes]
 COMMIT_PAGES = 50
 WHOLE_TABLES = 10
-ROWS_SHOWN = 100
+ROWS_SHOWN = 60
 FEED = "regressions/feed.xml"
 FEED_ENTRIES = 50
 CODE_TOLD = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ File = tuple[str, bytes]
 PATH = "compiler.md"
 SHOWN_WHOLE = 10  # steps of commits without a page that are told here
 TOLD = 2
-FORMS_SHOWN = 60
+FORMS_SHOWN = 120  # in one table, shared out over its kernels
+LEAST_FORMS = 2
 FORM_FIGURES = (
     "registers", "spills", "shared_bytes", "occupancy", "wide_loads", "narrow_loads", "wide_stores",
     "narrow_stores", "tensor", "special", "shuffle", "local", "barrier", "total", "code_bytes",
@@ -161,10 +162,15 @@ def step_context(book: Book) -> dict[str, Any]:
         "commit_file": commit_file,
         "slug": words.slug,
         "form_figures": FORM_FIGURES,
-        "forms_shown": FORMS_SHOWN,
+        "forms_shown": forms_shown,
         "cell": cell,
         "label": label,
     }
+
+
+def forms_shown(changes: Sequence[KernelChange]) -> int:
+    """Return how many forms of each kernel a table lists, so that many kernels fit a page."""
+    return max(LEAST_FORMS, FORMS_SHOWN // max(1, len(changes)))
 
 
 def check_context(found: list[Check], other: list[Unchecked]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, shard
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
-from dashboard.findings import TIMER_WORDS, focus, lead, view_words
+from dashboard.findings import focus, lead, view_words
 from dashboard.heat import heat
+from dashboard.op_controls import baselines, choices, implementations, size_key, sizes
 from dashboard.pipeline import breakdowns, pipelines_of
 from dashboard.region_story import gist, signed, story
 from dashboard.roofline import op_paths, roofline_chart, roofline_table
@@ -33,10 +34,18 @@ from dashboard.theory import (
     theory_paths,
     theory_table,
 )
-from dashboard.timeline import default_size, history_chart, sizes_of, timeline
+from dashboard.timeline import (
+    COMMITS_SHOWN,
+    RECENT,
+    default_size,
+    history_chart,
+    sizes_of,
+    timeline,
+)
 from dashboard.traffic import told, traffic
 from dashboard.views import FIELDS, Curves, View
 
+SOON = ("speedup", METRICS[0].key)  # near the top: figures further down come with the shards
 File = tuple[str, bytes]
 Shard = tuple[str, str, bytes]  # name, path, content
 Theory = Mapping[int, tuple[TheoryPath, ...]]  # by the operations that a special function counts as
@@ -75,23 +84,32 @@ def op_files(book: Book, op: OpInfo) -> Iterator[File]:
     index: dict[str, list[str]] = {}
     first: Shown | None = None
     theory = any(counts_special(book.scene(curves)) for curves in views.values())
+    spans = _spans(book, views.values())
     theories: dict[object, Shard] = {}
     for view, curves in views.items():
         shown = show(book, path, curves, theory)
         first = first or shown
-        made = [shard(name, content) for name, content in _contents(book, shown)]
+        made = [shard(name, content) for name, content in _contents(book, shown, spans)]
         made += [_theory_shard(book, shown, theories)] if theory else []
         index[view.key] = [full for full, _, _ in made]
         yield from ((where, script) for _, where, script in made)
     if first is not None:
-        yield _page(book, path, op, first, index)
+        yield _page(book, path, op, first, index, list(spans))
 
 
-def _contents(book: Book, shown: Shown) -> Iterator[tuple[str, dict[str, Any]]]:
+def _spans(book: Book, views: Iterable[Curves]) -> dict[str, int]:
+    """Return how many commits a history may show: only the last, or all where there are more."""
+    longest = max(len(timeline(book.scene(curves)).commits) for curves in views)
+    return {"recent": RECENT} | ({"all": COMMITS_SHOWN} if longest > RECENT else {})
+
+
+def _contents(
+    book: Book, shown: Shown, spans: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Return what the shards of a view hold: what is there at first, and for the controls."""
     name, view = words.slug(shown.scene.curves.op.name), shown.scene.curves.view
     yield f"{name}-{_short_hash(view)}-a", _main(book, shown)
-    yield f"{name}-{_short_hash(view)}-b", _variants(book, shown)
+    yield f"{name}-{_short_hash(view)}-b", _variants(book, shown, spans)
 
 
 def show(book: Book, path: str, curves: Curves, theory: bool = False) -> Shown:
@@ -101,7 +119,7 @@ def show(book: Book, path: str, curves: Curves, theory: bool = False) -> Shown:
     drawn = [draw(speed_up_chart(scene, baseline, focus(curves, baseline)), book.environment)]
     drawn += [draw(metric_chart(scene, metric), book.environment) for metric in METRICS]
     drawn.append(_roofline(book, scene, _best_and_baseline(curves)))
-    times = timeline(scene)
+    times = timeline(scene, RECENT)
     drawn.append(draw(history_chart(times, default_size(times)), book.environment))
     paths = {special: tuple(theory_paths(scene, special)) for special in SPECIAL_AS}
     drawn += [_theory(book, paths, curves.axis, CARDS[0], SPECIAL_AS[0])] if theory else []
@@ -240,7 +258,7 @@ def _main(book: Book, shown: Shown) -> dict[str, Any]:
     return {"charts": charts, "slots": shown.slots | {"sweeps": shells}}
 
 
-def _variants(book: Book, shown: Shown) -> dict[str, Any]:
+def _variants(book: Book, shown: Shown, spans: Mapping[str, int]) -> dict[str, Any]:
     """Return what only a control asks for: other baselines and sizes of history, the cases."""
     scene, curves = shown.scene, shown.scene.curves
     made: dict[str, Any] = {}
@@ -248,14 +266,17 @@ def _variants(book: Book, shown: Shown) -> dict[str, Any]:
         if name != curves.op.baseline and curves.passed(name):
             chart = speed_up_chart(scene, name, focus(curves, name))
             made[f"speedup:{name}"] = _entry(book, draw(chart, book.environment))
-    made |= dict(_histories(book, scene))
+    for span, most in spans.items():
+        made |= dict(_histories(book, scene, span, most))
     made["roofline:all"] = _entry(book, _roofline(book, scene, curves.names))
     return {"charts": made, "cases": [as_json(row) for row in shown.cases]}
 
 
-def _histories(book: Book, scene: Scene) -> Iterator[tuple[str, dict[str, Any]]]:
+def _histories(
+    book: Book, scene: Scene, span: str, most: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Return the history at each size, and once more where no size is chosen."""
-    times = timeline(scene)
+    times = timeline(scene, most)
     default = default_size(times)
 
     @cache
@@ -263,9 +284,9 @@ def _histories(book: Book, scene: Scene) -> Iterator[tuple[str, dict[str, Any]]]
         return _entry(book, draw(history_chart(times, size, relative), book.environment))
 
     for size in (None, *sizes_of(times)):
-        at = _size_key(scene.curves, size) if size else ""
-        yield f"history:{at}:change", entry(size or default, True)
-        yield f"history:{at}:time", entry(size or default, False)
+        at = size_key(scene.curves, size) if size else ""
+        yield f"history:{at}:change:{span}", entry(size or default, True)
+        yield f"history:{at}:time:{span}", entry(size or default, False)
 
 
 def _entry(book: Book, drawn: Drawn) -> dict[str, Any]:
@@ -281,11 +302,18 @@ def _part(book: Book, template: str, path: str, **context: Any) -> str:
     return made.render(to=to, here=path, links=book.links, history=book.history, **context)
 
 
-def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list[str]]) -> File:
+def _page(
+    book: Book,
+    path: str,
+    op: OpInfo,
+    first: Shown,
+    index: dict[str, list[str]],
+    spans: list[str],
+) -> File:
     views = list(book.views[op.name])
     view = first.scene.curves.view
     lookup = {"fields": FIELDS, "default": view.key, "views": index}
-    figures = {key: drawn.figure for key, drawn in first.charts.items()}
+    figures = {key: first.charts[key].figure for key in SOON}
     counted = traffic(book, op.name)
     return book.write(
         path,
@@ -297,10 +325,11 @@ def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list
         traffic=counted,
         traffic_told=told(counted),
         slots={name: Markup(html) for name, html in first.slots.items()},
-        choices=_choices(book, views, view),
-        implementations=_implementations(book, op),
-        baselines=[(name, name) for name in _baselines(book, op)],
-        sizes=_sizes(book, op),
+        choices=choices(book, views, view),
+        implementations=implementations(book, op),
+        baselines=[(name, name) for name in baselines(book, op)],
+        sizes=sizes(book, op),
+        spans=[(span, f"last {RECENT}" if span == "recent" else span) for span in spans],
         metrics=[(metric.key, metric.title.lower()) for metric in METRICS],
         pipelines=_pipelines(book, op),
         cards=[(card.slug, card.name) for card in CARDS],
@@ -308,65 +337,6 @@ def _page(book: Book, path: str, op: OpInfo, first: Shown, index: dict[str, list
         views_json=Markup(compact(lookup)),
         figures_json=inline(figures),
     )
-
-
-def _choices(book: Book, views: list[View], default: View) -> list[dict[str, Any]]:
-    """Return the controls that choose a view, each with its options."""
-    labels = ("Device", "Type", "Sizes", "Mode", "Timer", "Cache")
-    made = []
-    several = len({view.axis for view in views}) > 1
-    configs = {view.config: _config_text(view, several) for view in views}
-    for place, (field, label) in enumerate(zip(FIELDS, labels, strict=True)):
-        values = list(dict.fromkeys(view.choices[place] for view in views))
-        options = [
-            (v, configs[v] if field == "c" else _choice_text(book, field, v)) for v in values
-        ]
-        chosen = default.choices[place]
-        made.append({"name": field, "label": label, "options": options, "chosen": chosen})
-    return made
-
-
-def _choice_text(book: Book, field: str, value: str) -> str:
-    if field == "d":
-        return book.history.devices[value].name
-    if field == "timer":
-        return f"{value} ({TIMER_WORDS[value]})"
-    return value
-
-
-def _config_text(view: View, along: bool) -> str:
-    """Say which sizes are fixed, and along which the curves run where there is a choice."""
-    fixed = ", ".join(f"{name} = {words.binary(size)}" for name, size in view.fixed) or "all"
-    return f"{fixed}, along {view.axis}" if along else fixed
-
-
-def _implementations(book: Book, op: OpInfo) -> list[dict[str, Any]]:
-    summaries = {info.name: info.summary for info in op.implementations}
-    names = dict.fromkeys(n for curves in book.views[op.name].values() for n in curves.names)
-    return [
-        {"name": name, "summary": summaries.get(name, ""), "style": book.styles[name]}
-        for name in names
-    ]
-
-
-def _baselines(book: Book, op: OpInfo) -> list[str]:
-    views = book.views[op.name].values()
-    names = dict.fromkeys(n for c in views for n in c.names if c.passed(n))
-    return [op.baseline, *(name for name in names if name != op.baseline)]
-
-
-def _sizes(book: Book, op: OpInfo) -> list[tuple[str, str]]:
-    """Return the sizes that a history can be shown at: those along the op's axis first."""
-    found: dict[tuple[bool, str, int], tuple[str, str]] = {}
-    for curves in book.views[op.name].values():
-        for size in {size for line in curves.history.values() for size in line}:
-            place = (not curves.along_own_axis, curves.axis, size)
-            found[place] = _size_key(curves, size), f"{curves.axis} = {words.binary(size)}"
-    return [("", "size with most commits"), *(found[place] for place in sorted(found))]
-
-
-def _size_key(curves: Curves, size: int) -> str:
-    return str(size) if curves.along_own_axis else f"{curves.axis}={size}"
 
 
 def _short_hash(view: View) -> str:

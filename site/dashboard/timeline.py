@@ -13,6 +13,7 @@ from dashboard.charts import Chart, Series, Strip, extent, linear_axis, log_axis
 from dashboard.figures import Scene, status_words
 
 COMMITS_SHOWN = 200
+RECENT = 30  # commits of the chart that is part of the page: it must not grow with the history
 EPOCH_NAMES = ("driver", "torch", "triton")
 
 
@@ -25,12 +26,12 @@ class Timeline:
     rules: tuple[Strip, ...]
 
 
-def timeline(scene: Scene) -> Timeline:
+def timeline(scene: Scene, most: int = COMMITS_SHOWN) -> Timeline:
     """Return the last commits that have a clean point in this view."""
     lines = scene.curves.history.values()
     points = [point for line in lines for ps in line.values() for point in ps]
     runs = {p.commit: scene.history.runs[p.run_id] for p in points if _clean(scene, p)}
-    commits = [commit for commit in scene.history.commits if commit.sha in runs][-COMMITS_SHOWN:]
+    commits = [commit for commit in scene.history.commits if commit.sha in runs][-most:]
     return Timeline(scene, tuple(commits), tuple(_epochs(runs, commits)))
 
 

@@ -202,6 +202,7 @@
       if (live && live.data) Plotly.purge(live);
       chart.classList.remove("ka-drawn");
       chart.dataset.shown = key;
+      delete chart.dataset.later;
       if (entry) chart.innerHTML = entry.html;
       this.hide();
     }
@@ -299,7 +300,8 @@
           entry = await this.entry(key, shown);
         }
         if (!entry || this.waiting.has(chart)) return; // asked for anew meanwhile
-        if (key !== shown && entry.html) this.replace(chart, key, entry);
+        const later = "later" in chart.dataset;
+        if (entry.html && (key !== shown || later)) this.replace(chart, key, entry);
         if (!chart.querySelector(".ka-live")) return; // nothing to draw
         const linear = this.field("y") && this.read("y") === "lin";
         const live = chart.querySelector(".ka-live");
