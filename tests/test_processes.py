@@ -25,7 +25,7 @@ processes._cores = lambda: 3
 def run(script):
     """Run a script in a process of one thread, which a worker of the tests is not."""
     command = [sys.executable, "-W", "error", "-c", BEGIN + script]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return done.stdout.split(), done.stderr
 
 

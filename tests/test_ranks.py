@@ -66,7 +66,7 @@ def torn(tmp_path_factory):
         patch.setattr(collecting, "tasks", without_the_last_look)
         patch.setattr(collecting, "load_ops", lambda: {"torn": module.OP})
         patch.setattr(crew, "ROOT", project)
-        options = CollectOptions(output=output, ranks=(2,), timeout_s=6.0)
+        options = CollectOptions(output=output, ranks=(2,), timeout_s=10.0)
         code = collecting.collect(options)
     left = list(ranks.marked(f"{MARK}=torn"))
     (path,) = (output / "runs").rglob("*.jsonl")
@@ -79,7 +79,7 @@ def torn(tmp_path_factory):
     ("implementation", "status", "told"),
     [
         ("killed", "error", "rank 1 (SIGKILL)"),
-        ("hangs", "timeout", "no answer within 6 s"),
+        ("hangs", "timeout", "no answer within 10 s"),
         ("wrong", "incorrect", "rank 0: error is"),
     ],
 )
@@ -139,7 +139,7 @@ def test_processes_are_found_by_their_mark_in_sessions_of_their_own():
 
 
 def wait_until(done):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end
         time.sleep(0.01)
