@@ -125,10 +125,11 @@ def compile_left(tasks: list[Task], taken: Any) -> None:
 
 
 def next_of(tasks: list[Task], taken: Any) -> Task | None:
-    """Take the next task; None when all are taken."""
+    """Take the last task that is left; None when all are taken."""
+    # Backward passes come last and take longest: begun first, they keep no other process waiting.
     with taken.get_lock():
         taken.value += 1
-        return tasks[taken.value - 1] if taken.value <= len(tasks) else None
+        return tasks[-taken.value] if taken.value <= len(tasks) else None
 
 
 def taken_by(process: int, log: Path) -> Path:
