@@ -13,7 +13,7 @@ from dashboard.crossover import speed_up
 from dashboard.views import View
 
 LEAST_CELLS = 3
-DARKEST = 45  # percent of the colour, so that text stays legible on it
+DARKEST = 25  # percent of the colour, so that text stays legible on it
 
 
 @dataclass(frozen=True, slots=True)
