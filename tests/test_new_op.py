@@ -96,11 +96,10 @@ def test_the_collector_times_torch_and_checks_triton(lines: list[dict[str, Any]]
 def test_the_site_has_its_page(with_softmax: Path, lines: list[dict[str, Any]]) -> None:
     assert lines[-1]["kind"] == "end"
     python(with_softmax, "dashboard", "--out", "pages", torch=False)
-    page = (with_softmax / "pages" / "kernels" / "softmax.md").read_text(encoding="utf-8")
+    kernels = with_softmax / "pages" / "docs" / "kernels"
+    page = (kernels / "softmax.md").read_text(encoding="utf-8")
     assert "Softmax" in page and "Turns each row into probabilities." in page
-    assert "softmax" in (with_softmax / "pages" / "kernels" / "index.md").read_text(
-        encoding="utf-8"
-    )
+    assert "softmax" in (kernels / "index.md").read_text(encoding="utf-8")
 
 
 def test_only_one_file_was_added(with_softmax: Path, lines: list[dict[str, Any]]) -> None:
