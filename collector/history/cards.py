@@ -10,7 +10,7 @@ from collector.history.causes import Cause
 from collector.history.format import percent
 from collector.history.model import History, SeriesKey
 from collector.history.sides import FLOOR_SENTINELS, Index, Pair, Side
-from collector.verdict import ALPHA, Judgement, floor_of_cards, raise_floor
+from collector.verdict import ALPHA, FLOOR, Judgement, floor_of_cards, raise_floor
 
 Family = tuple[str, str]  # op, timer
 
@@ -71,7 +71,9 @@ def _floor(index: Index, members: Sequence[Pair]) -> float:
 def _raised(pair: Pair, floors: Mapping[Family, float]) -> Pair:
     if not pair.other_card:
         return pair
-    return replace(pair, comparison=raise_floor(pair.comparison, floors[_family(pair)]))
+    # Controls bound what cards differ by from below only: the change itself has to matter.
+    floor = max(FLOOR, floors[_family(pair)])
+    return replace(pair, comparison=raise_floor(pair.comparison, floor))
 
 
 def card_cause(pair: Pair, judged: Judgement) -> Cause | None:
