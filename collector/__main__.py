@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -117,7 +118,8 @@ def go_on(context: typer.Context, path: Path) -> None:
         option = f"--{min(given)}"
         raise typer.BadParameter("the run is gone on with as it was asked for", param_hint=option)
     made = context.command.make_context("collect", store.choices_of(path), obj="resumed")
-    made.params |= {name: context.params[name] for name in ANEW}
+    anew = {"budget", *filter(partial(said, context), ANEW)}
+    made.params |= {name: context.params[name] for name in anew}
     context.command.invoke(made)
 
 

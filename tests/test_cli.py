@@ -182,6 +182,7 @@ def test_a_resumed_run_measures_what_it_was_asked_for_and_no_more(
     asked: list[CollectOptions] = []
     monkeypatch.setattr("collector.collect.collect", lambda options: asked.append(options) or 0)
     words = ["--op", "swiglu", "--calibrate", "--timer", "graph", "--ranks", "2", "--budget", "9m"]
+    words += ["--timeout", "60", "--commit", "d" * 40]
     path = run_of(tmp_path, "collect", *words)
     assert cli("collect", *words).returncode == 0
     assert cli("collect", "--resume", path, "--budget", "5s").returncode == 0
