@@ -58,8 +58,7 @@ class Peaks:
             floor_call_ns=measured.floor_call_ns,
             floor_submit_ns=measured.floor_submit_ns,
             link_bytes_per_s=measured.link_bytes_per_s,
-            link_floor_call_ns=measured.link_floor_call_ns,
-            link_floor_graph_ns=measured.link_floor_graph_ns,
+            link_floor_ns=measured.link_floor_ns,
         )
 
 
@@ -134,10 +133,7 @@ def limits_json(run: OneRun, chosen: Peaks) -> dict[str, Any]:
             "submit": found.floor_submit_ns,
         },
         "link_gb_per_s": {ranks: rate / 1e9 for ranks, rate in found.link_bytes_per_s.items()},
-        "link_floor_ns": {
-            "graph": dict(found.link_floor_graph_ns),
-            "call": dict(found.link_floor_call_ns),
-        },
+        "link_floor_ns": {timer: dict(floors) for timer, floors in found.link_floor_ns.items()},
     }
 
 

@@ -105,8 +105,7 @@ def test_links_limit_what_ranks_send_and_only_among_as_many_ranks():
     limits = replace(
         H200,
         link_bytes_per_s={2: 4e11, 8: 2e11},
-        link_floor_call_ns={2: 2e4, 8: 3e4},
-        link_floor_graph_ns={2: 7e3},
+        link_floor_ns={"call": {2: 2e4, 8: 3e4}, "graph": {2: 7e3}},
     )
     sent = work(minimal_bytes=1000).model_copy(update={"link_bytes": 40_000_000})
 

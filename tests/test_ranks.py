@@ -174,7 +174,7 @@ def test_a_run_says_how_ranks_reach_each_other_and_what_that_costs(torn):
     }  # fmt: skip
     assert all(one.latency.median_ns > 0 for one in links_.values())
     limits = load_history(torn.data).ceilings[run.run_id]
-    assert limits.link_floor_call_ns.keys() == limits.link_bytes_per_s.keys() == {2}
+    assert limits.link_floor_ns["call"].keys() == limits.link_bytes_per_s.keys() == {2}
     # Measured anew by each start of the ranks.
     times_s = [r.latency.median_ns / 1e9 for r in torn.records if r.kind == "sentinel"
                and r.name == "link-2"]  # fmt: skip
@@ -283,5 +283,5 @@ def test_the_page_tells_what_ranks_send_beside_their_times(torn):
     assert columns(found).sent
     assert row.sent_bytes == 32
     assert row.limit_ns("link") == pytest.approx(32 / limits.link_bytes_per_s[2] * 1e9)
-    assert row.limit_ns("latency") == limits.link_floor_call_ns[2]
+    assert row.limit_ns("latency") == limits.link_floor_ns["call"][2]
     assert row.command.endswith("--ranks 2")

@@ -11,6 +11,7 @@ from collector.history.reading import RunFile
 from collector.record import Sentinel
 
 COPIES = ("copy", "copy-torch")
+LINK_FLOORS = {"graph": "link-floor-graph", "call": "link-floor"}  # by the timer
 
 
 def sentinel_points(one: RunFile) -> tuple[SentinelPoint, ...]:
@@ -69,8 +70,7 @@ def ceilings_of(points: Sequence[SentinelPoint]) -> Ceilings:
             for ranks in _ranks_of(by_name)
             if (rate := _rate(by_name, f"link-{ranks}", "bytes"))
         },
-        link_floor_call_ns=_link_floors(by_name, "link-floor"),
-        link_floor_graph_ns=_link_floors(by_name, "link-floor-graph"),
+        link_floor_ns={timer: _link_floors(by_name, name) for timer, name in LINK_FLOORS.items()},
     )
 
 

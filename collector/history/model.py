@@ -123,7 +123,8 @@ class Ceilings:
 
     Bandwidths in bytes/s, rates in operations/s, floors in ns per call. The copy is the fastest of
     several. `gemm_flops_per_s` maps a pipe (`bf16`, `fp16`, `tf32`) to its rate, those of links a
-    number of ranks to what each sends in a large all-reduce and to the time of a smallest one.
+    number of ranks to what each sends in a large all-reduce and, for each timer, to the time of a
+    smallest one.
     """
 
     copy_bytes_per_s: float | None
@@ -137,8 +138,7 @@ class Ceilings:
     floor_call_ns: float | None
     floor_submit_ns: float | None
     link_bytes_per_s: Mapping[int, float] = field(default_factory=dict)
-    link_floor_call_ns: Mapping[int, float] = field(default_factory=dict)
-    link_floor_graph_ns: Mapping[int, float] = field(default_factory=dict)
+    link_floor_ns: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property
     def memory_bytes_per_s(self) -> float | None:

@@ -45,13 +45,14 @@ def limits_ns(
     key: SeriesKey, point: Point, ceilings: Ceilings, l2_bytes: int
 ) -> Mapping[str, float]:
     """Return the least time by each measured limit; enqueueing knows the floor alone."""
-    ranks = dict(key.sizes).get("ranks", 0)
-    floor_ns, link_floor_ns = {
-        "graph": (ceilings.floor_graph_ns, ceilings.link_floor_graph_ns),
-        "call": (ceilings.floor_call_ns, ceilings.link_floor_call_ns),
-        "submit": (ceilings.floor_submit_ns, {}),
+    floor_ns = {
+        "graph": ceilings.floor_graph_ns,
+        "call": ceilings.floor_call_ns,
+        "submit": ceilings.floor_submit_ns,
     }[key.timer]
-    found: dict[str, float | None] = {"latency": link_floor_ns.get(ranks, floor_ns)}
+    ranks = dict(key.sizes).get("ranks", 0)
+    link_floor_ns = ceilings.link_floor_ns.get(key.timer, {}).get(ranks)
+    found: dict[str, float | None] = {"latency": link_floor_ns or floor_ns}
     cost = point.cost
     if cost is not None and key.timer != "submit":
         # In a cache whose rate was not measured, memory is no limit and there is none to name.

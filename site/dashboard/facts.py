@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collector.history.causes import environment_of
+from collector.history.machine import LINK_FLOORS
 from collector.history.model import Ceilings, Point, RunInfo, SeriesKey
 from collector.record import Device
 from collector.schema import json_schema
@@ -161,11 +162,13 @@ def link_facts(ceilings: Ceilings) -> list[Fact]:
         for n, rate in sorted(ceilings.link_bytes_per_s.items())
     ]
     floors = [
-        Fact(f"{timer} floor, {n} ranks", words.duration(ns, 3), f"{name}-{n}", "adding one number")
-        for timer, name, found in (
-            ("graph", "link-floor-graph", ceilings.link_floor_graph_ns),
-            ("call", "link-floor", ceilings.link_floor_call_ns),
+        Fact(
+            f"{timer} floor, {n} ranks",
+            words.duration(ns, 3),
+            f"{LINK_FLOORS[timer]}-{n}",
+            "adding one number",
         )
+        for timer, found in ceilings.link_floor_ns.items()
         for n, ns in sorted(found.items())
     ]
     return [*rates, *floors]

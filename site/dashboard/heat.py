@@ -76,9 +76,8 @@ def heat(history: History, op: OpInfo, view: View) -> Heat | None:
 
 def _timed(history: History, op: OpInfo, view: View) -> Iterator[tuple[SeriesKey, Point]]:
     """Return the newest time of every series that differs from a view in sizes alone."""
-    wanted = (op.name, view.device, view.dtype, view.mode, view.timer, view.cache)
     for key, points in history.series.items():
-        same = (key.op, key.device, key.dtype, key.mode, key.timer, key.cache) == wanted
+        same = key.op == op.name and view.differs_in_sizes_alone(key)
         timed = [point for point in points if point.median_ns is not None] if same else []
         if timed and dict(key.sizes).get(op.axis):
             yield key, timed[-1]

@@ -146,8 +146,7 @@ def cases_of(history: History, curves: Curves) -> Cases:
     for key in history.series:
         if key.op in regions:
             values.setdefault(key.op, set()).add(dict(key.sizes).get(curves.op.axis))
-            same = (key.device, key.dtype, key.mode, key.timer, key.cache)
-            if same == (view.device, view.dtype, view.mode, view.timer, view.cache):
+            if view.differs_in_sizes_alone(key):
                 found.setdefault((key.op, key.implementation), []).append(key)
     known = {region: info for region in regions if (info := history.ops.get(region))}
     names = {region: {one.name for one in info.implementations} for region, info in known.items()}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collector.history.model import Ceilings, History, Point, SeriesKey
+from collector.history.model import History, Point, SeriesKey
+from collector.history.roof import roof_in
 from dashboard.pipeline import point_beside
 from dashboard.views import Curves
 
@@ -81,8 +82,7 @@ def _place(curves: Curves, key: SeriesKey) -> tuple[int, str, int]:
 def _belongs(curves: Curves, key: SeriesKey) -> bool:
     """Tell whether a series differs from a view in its ranks alone."""
     view, sizes = curves.view, dict(key.sizes)
-    same = (key.op, key.device, key.dtype, key.mode, key.timer, key.cache)
-    if same != (curves.op.name, view.device, view.dtype, view.mode, view.timer, view.cache):
+    if key.op != curves.op.name or not view.differs_in_sizes_alone(key):
         return False
     fixed = dict(view.fixed) | {RANKS: sizes.get(RANKS)}
     return {name: size for name, size in sizes.items() if name != view.axis} == fixed
@@ -90,13 +90,7 @@ def _belongs(curves: Curves, key: SeriesKey) -> bool:
 
 def _links(history: History, key: SeriesKey, point: Point) -> Iterator[float | None]:
     """Return the least times by the measured rate of the links and by a smallest all-reduce."""
-    ranks, ceilings = dict(key.sizes)[RANKS], history.ceilings.get(point.run_id)
-    rate = ceilings.link_bytes_per_s.get(ranks) if ceilings else None
-    sent = point.cost.link_bytes if point.cost else None
-    yield sent / rate * 1e9 if sent and rate else None
-    yield _floors(ceilings, key.timer).get(ranks) if ceilings else None
-
-
-def _floors(ceilings: Ceilings, timer: str) -> dict[int, float]:
-    by_timer = {"graph": ceilings.link_floor_graph_ns, "call": ceilings.link_floor_call_ns}
-    return dict(by_timer.get(timer, {}))
+    roof, ceilings = roof_in(history, key, point), history.ceilings.get(point.run_id)
+    yield roof.limits_ns.get("link") if roof else None
+    floors = ceilings.link_floor_ns.get(key.timer, {}) if ceilings else {}
+    yield floors.get(key.size(RANKS))

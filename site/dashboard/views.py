@@ -45,6 +45,11 @@ class View:
         """Name the view as the page's script looks it up."""
         return "|".join(self.choices)
 
+    def differs_in_sizes_alone(self, key: SeriesKey) -> bool:
+        """Tell whether a series, of whatever op, was measured as those of the view were."""
+        same = (key.device, key.dtype, key.mode, key.timer, key.cache)
+        return same == (self.device, self.dtype, self.mode, self.timer, self.cache)
+
 
 @dataclass(frozen=True, slots=True)
 class Curves:
