@@ -12,8 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 
 from collector import codegen, correctness, device, plan
+from collector.method import Method
 from collector.record import KernelCode, Measurement, Sentinel, dump
-from collector.timing import Clock, Method, Timing
+from collector.timing import Clock, Timing
 from collector.truths import truths
 from kernels.spec import Implementation, Mode, Op, Workload
 

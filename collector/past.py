@@ -23,10 +23,10 @@ from rich.console import Console
 
 from collector.chosen import collect_chosen, name_of
 from collector.device import ROOT
+from collector.method import method_of
 from collector.plan import TAGS, CollectOptions, PlanError, matches
 from collector.record import Case, Measurement
 from collector.store import read, run_of
-from collector.timing import method_of
 from kernels.registry import load_ops
 from kernels.spec import Op
 

@@ -25,8 +25,9 @@ import torch.distributed as dist
 from collector import device, plan
 from collector.bench import Bench, Built, Channel, RefusedError, build, time_series
 from collector.correctness import Verdict, ratio
+from collector.method import method_of
 from collector.record import RankTimes, Sentinel, Timer
-from collector.timing import Clock, Timing, method_of
+from collector.timing import Clock, Timing
 from collector.worker import (
     first_line,
     impossible,

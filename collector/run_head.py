@@ -7,9 +7,9 @@ import sys
 
 from collector.crew import started_at
 from collector.device import probe_source
+from collector.method import method_of
 from collector.plan import GPU_SERIES, RANKED_SERIES, CollectOptions
 from collector.record import Device, ImplementationInfo, MarkInfo, OpInfo, RanksInfo, Run
-from collector.timing import method_of
 from kernels.spec import Op
 
 

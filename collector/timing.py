@@ -8,12 +8,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
-from collector.record import Cache, Latency, Timer, encode_samples, identity
+from collector.method import Method, Rotation, rotation
+from collector.record import Latency, encode_samples
 
 if TYPE_CHECKING:
     from kernels.spec import Outputs, Thunk
@@ -28,86 +29,6 @@ class Watch(Protocol):
 
     def sample(self) -> None:
         """Take one look."""
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """Everything that shapes a number, apart from the case. Its hash is the method id.
-
-    `target_ns` is the length of one sample; with it the launch of the graph itself, about 8 us,
-    stays under 0.5 %. `code` counts changes of this file that can move a number of the timer.
-    """
-
-    timer: Timer
-    cache: Cache
-    target_ns: int = 2_000_000
-    calls_max: int = 2_000
-    touched_l2: int = 3
-    warm_ns: int = 20_000_000
-    samples_min: int = 20
-    samples_max: int = 60
-    settled_half_width: float = 0.0025
-    budget_ns: int = 1_000_000_000
-    code: int = 2
-
-    @property
-    def id(self) -> str:
-        """Hash of all fields."""
-        return identity(asdict(self))
-
-    def describe(self) -> dict[str, Any]:
-        """Return all fields, for the record."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class RankedMethod(Method):
-    """The method over ranks: all begin a sample at a barrier, and decide alike when to stop.
-
-    They leave the barrier some 10 us apart, which a longer sample makes small.
-    """
-
-    target_ns: int = 10_000_000
-    calls_max: int = 500
-    samples_max: int = 30
-    begins: str = "barrier"
-    nvlink_multicast: bool = False
-
-
-def method_of(timer: Timer, cache: Cache, ranked: bool = False) -> Method:
-    """Return the method of a series. Host times never settle so far: fewer samples will do."""
-    code = 3 if timer == "call" else 2
-    if ranked:
-        return RankedMethod(timer, cache, code=code)
-    if timer == "graph":
-        return Method(timer, cache, code=code)
-    return Method(timer, cache, samples_max=30, code=code)
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """How many sets take turns in how many calls, and whether a read flushes between samples."""
-
-    sets: int
-    calls: int
-    flush: bool
-
-
-def rotation(method: Method, set_bytes: int, call_ns: float, l2_bytes: int) -> Rotation:
-    """Plan one sample so that a cold set is never in the last-level cache when it is used again.
-
-    Between two uses of one set at least `touched_l2` times the cache is touched: by the other sets
-    where enough of them fit a sample, else by reading a buffer of that size between samples, in
-    which each set is then used once.
-    """
-    calls = min(max(math.ceil(method.target_ns / call_ns), 1), method.calls_max)
-    if method.cache == "hot":
-        return Rotation(1, calls, False)
-    needed = max(math.ceil(method.touched_l2 * l2_bytes / max(set_bytes, 1)), 1) + 1
-    too_long = needed > calls and needed * call_ns > 4 * method.target_ns
-    if needed > method.calls_max or too_long:
-        return Rotation(calls, calls, True)
-    return Rotation(needed, math.ceil(calls / needed) * needed, False)
 
 
 @dataclass(frozen=True, slots=True)

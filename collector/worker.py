@@ -22,6 +22,7 @@ import torch
 
 from collector import device, plan
 from collector.bench import Bench, Built, Channel, RefusedError, build, time_series
+from collector.method import Method, Rotation, method_of
 from collector.record import (
     Correctness,
     CostRecord,
@@ -31,7 +32,7 @@ from collector.record import (
     Status,
     Telemetry,
 )
-from collector.timing import Clock, Method, Rotation, method_of
+from collector.timing import Clock
 from kernels.registry import load_op
 from kernels.spec import Op, Workload
 

@@ -16,9 +16,10 @@ from collector import collect as collecting
 from collector import crew, links, ranks
 from collector.device import cpu_device
 from collector.history.load import load_history
+from collector.method import method_of
 from collector.plan import CollectOptions, PlanError, plan
 from collector.record import Measurement, Run, Sentinel, decode_samples, parse
-from collector.timing import method_of, quantile
+from collector.timing import quantile
 from dashboard.figures import Scene
 from dashboard.rows import columns, rows
 from dashboard.views import curves_of

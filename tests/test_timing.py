@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector import timing
+from collector.method import Method, method_of, rotation
 from collector.record import decode_samples
-from collector.timing import Clock, Method, Timing, median_interval, rotation
+from collector.timing import Clock, Timing, median_interval
 
 KIB, MIB = 1024, 1024**2
 COLD, HOT = Method("graph", "cold"), Method("graph", "hot")
@@ -26,12 +27,28 @@ class Blind:
     st.integers(4 * KIB, 1024 * MIB),
     st.floats(400, 1e9),
     st.sampled_from([4 * MIB, 50 * MIB, 60 * MIB, 126 * MIB]),
+    st.sampled_from([COLD, method_of("graph", "cold")]),
 )
-def test_a_cold_set_is_reused_only_after_three_times_the_cache_was_touched(size, call_ns, l2_bytes):
-    plan = rotation(COLD, size, call_ns, l2_bytes)
+def test_a_cold_set_is_reused_only_after_three_times_the_cache_was_touched(
+    size, call_ns, l2_bytes, method
+):
+    plan = rotation(method, size, call_ns, l2_bytes)
     between = (plan.sets - 1) * size + (3 * l2_bytes if plan.flush else 0)
     assert between >= 3 * l2_bytes
     assert plan.calls % plan.sets == 0
+
+
+@given(st.integers(4 * KIB, 1024 * MIB), st.floats(400, 1e9))
+def test_a_cold_device_time_is_averaged_over_many_places_of_its_sets(size, call_ns):
+    method = method_of("graph", "cold")
+    few, many = (rotation(m, size, call_ns, 60 * MIB) for m in (COLD, method))
+
+    def fits(sets):
+        return sets * size <= 2048 * MIB and sets * call_ns <= 4 * method.target_ns
+
+    assert many.sets >= few.sets
+    assert many.flush or many.sets >= 64 or not fits(many.sets + 1)
+    assert many.sets == few.sets or fits(many.sets)
 
 
 @given(st.integers(1, 1024 * MIB), st.floats(400, 1e9))

@@ -9,7 +9,8 @@ import torch
 from collector import crew, worker
 from collector.bench import Bench, Channel, ContaminatedError, time_series
 from collector.crew import chunks, environment, last_words
-from collector.timing import Clock, Method, Timing
+from collector.method import Method
+from collector.timing import Clock, Timing
 from kernels.spec import Implementation
 
 
