@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EPS = 1e-6
 WIDEST_ONE_PASS = 16384
+WIDEST_BLOCK = 32768
 LARGE_ELEMENTS = 2**25
 
 
@@ -63,6 +64,7 @@ def _two_passes(
     eps,
     HIDDEN: tl.constexpr,
     BLOCK_HIDDEN: tl.constexpr,
+    KEPT: tl.constexpr,
     PDL: tl.constexpr,
 ):
     wait_for_previous(PDL)
@@ -70,19 +72,30 @@ def _two_passes(
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     out_ptr += row * HIDDEN
+    read_twice: tl.constexpr = (HIDDEN + BLOCK_HIDDEN - 1) // BLOCK_HIDDEN - KEPT
+    last = read_twice * BLOCK_HIDDEN + tl.arange(0, BLOCK_HIDDEN)
     squares = tl.zeros([BLOCK_HIDDEN], tl.float32)
-    # The first pass leaves the row in L2, the second one drops it.
-    for start in range(0, HIDDEN, BLOCK_HIDDEN):
-        col = start + tl.arange(0, BLOCK_HIDDEN)
+    # The first pass leaves the row in L2, but for a last block that stays in registers.
+    for block in range(read_twice):
+        col = block * BLOCK_HIDDEN + tl.arange(0, BLOCK_HIDDEN)
         x = tl.load(x_ptr + col, mask=col < HIDDEN, other=0.0, eviction_policy="evict_last")
         squares += x.to(tl.float32) * x.to(tl.float32)
+    if KEPT:
+        kept = tl.load(x_ptr + last, mask=last < HIDDEN, other=0.0, eviction_policy="evict_first")
+        squares += kept.to(tl.float32) * kept.to(tl.float32)
     scale = tl.rsqrt(tl.sum(squares, axis=0) / HIDDEN + eps)
-    for start in range(0, HIDDEN, BLOCK_HIDDEN):
-        col = start + tl.arange(0, BLOCK_HIDDEN)
+    if KEPT:
+        w = tl.load(w_ptr + last, mask=last < HIDDEN, other=0.0, eviction_policy="evict_last")
+        y = kept.to(tl.float32) * scale * w.to(tl.float32)
+        tl.store(out_ptr + last, y, mask=last < HIDDEN, cache_modifier=".cs")
+    # Backwards: what was read last is surely still in a cache.
+    for block in range(read_twice):
+        col = (read_twice - 1 - block) * BLOCK_HIDDEN + tl.arange(0, BLOCK_HIDDEN)
         mask = col < HIDDEN
         w = tl.load(w_ptr + col, mask=mask, other=0.0, eviction_policy="evict_last")
         x = tl.load(x_ptr + col, mask=mask, other=0.0, eviction_policy="evict_first")
-        tl.store(out_ptr + col, x.to(tl.float32) * scale * w.to(tl.float32), mask=mask)
+        y = x.to(tl.float32) * scale * w.to(tl.float32)
+        tl.store(out_ptr + col, y, mask=mask, cache_modifier=".cs")
 
 
 class Launch(NamedTuple):
@@ -93,6 +106,7 @@ class Launch(NamedTuple):
     block_hidden: int
     num_warps: int
     loads: str = "evict_first"
+    kept: bool = False
 
 
 @cache
@@ -100,11 +114,14 @@ def launch_for(hidden: int, large: bool = False) -> Launch:
     """Choose how rows of that width are worked on, for 32 elements a thread or less.
 
     Where a matrix streams past the cache, an H200 is fastest when reads are kept in it and written
-    lines leave first, with few warps a row.
+    lines leave first, with few warps a row. Of the widest rows one at a time is worked on by a
+    multiprocessor: two would not stay in L2 until they are read again.
     """
     width = next_power_of_2(hidden)
     if width > WIDEST_ONE_PASS:
-        return Launch(one_pass=False, block_rows=1, block_hidden=WIDEST_ONE_PASS, num_warps=32)
+        block_hidden = min(width // 2, WIDEST_BLOCK)
+        kept = block_hidden == WIDEST_BLOCK
+        return Launch(False, block_rows=1, block_hidden=block_hidden, num_warps=32, kept=kept)
     kept = large and width <= 8192
     return Launch(
         one_pass=True,
@@ -139,7 +156,7 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor, eps: float = EPS, pdl: bool = Fal
     else:
         _two_passes[(programs,)](
             x, w, out, x.stride(0), eps,
-            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden,
+            HIDDEN=hidden, BLOCK_HIDDEN=launch.block_hidden, KEPT=int(launch.kept),
             num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
         )  # fmt: skip
     return out
