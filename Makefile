@@ -75,7 +75,7 @@ test: setup-full ## Run the tests that need no GPU   (ARGS="-k store")
 	  --no-loadscope-reorder $(ARGS)
 
 test-gpu: setup-full ## Run the tests that need a GPU
-	$(PYTHON) -m pytest -m gpu $(ARGS)
+	$(PYTHON) -m pytest -m gpu $(ARGS) $$(grep -l 'mark\.gpu' tests/test_*.py)
 
 check: setup-full ## Lint, types, import rules, generated files, data and links; writes nothing
 	$(PYTHON) -m ruff check
