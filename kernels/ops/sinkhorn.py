@@ -53,7 +53,7 @@ def _workloads() -> tuple[Workload, ...]:
         *(rows(4**10, 4, n_iter, "full") for n_iter in (1, 5, 10, 50)),
         *(rows(batch, 4, 20, "full") for batch in COMPILED_BATCHES),
         rows(4**12, 4, 1, "full"),
-        *(rows(4**8, n, 20, "full") for n in (2, 8, 16, 32)),
+        *(rows(4**8, n, n_iter, "full") for n in (2, 8, 16, 32) for n_iter in (1, 5, 10, 20, 50)),
         *(rows(4**10, 4, 20, "full", dtype=d) for d in ("float16", "bfloat16")),
     )  # fmt: skip
 
