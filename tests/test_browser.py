@@ -1,6 +1,7 @@
 """The built site in a real browser: every kind of page, both themes, and a phone."""
 
 import re
+from dataclasses import dataclass
 
 import pytest
 
@@ -26,13 +27,6 @@ def site(tmp_path_factory):
     return build(data, tmp_path_factory.mktemp("site") / "site")
 
 
-@pytest.fixture(params=MODES)
-def visitor(request, browser, address):
-    made = Visitor(browser, address, **MODES[request.param])
-    yield made
-    made.context.close()
-
-
 @pytest.fixture
 def desktop(browser, address):
     made = Visitor(browser, address, **MODES["light"])
@@ -49,13 +43,67 @@ OUTSIDE = """[...document.querySelectorAll('.ka-svg')].filter(drawing => {
 MARKS = "[...document.querySelectorAll('.ka-svg')].map(s => s.matches(':has(.ka-points)'))"
 
 
-def test_every_kind_of_page_is_whole(visitor, site):
-    for path in page_kinds(site):
-        page = visitor.go(path)
-        assert all(page.evaluate(MARKS)), f"{path}: a static chart without marks"
-        assert visitor.see_charts() == [], path
-        assert page.evaluate(OVERFLOW) <= 0, f"{path} is wider than the window"
-        assert visitor.faults == [], path
+# Of the theme itself: its search names no dialogue.
+THEME_FAULTS = {("aria-dialog-name", ".md-search")}
+THEIR_OWN = """target => document.querySelector(target).closest('.md-search')
+    ? '.md-search' : target"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one visit of a page has seen."""
+
+    marked: bool
+    missing: list[str]
+    barriers: list[tuple[str, str]]
+    overflow: int
+    faults: list[str]
+
+
+def barriers(page, mode):
+    """Return what keeps readers out: rules, and where they are broken."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    # The most of the work, and colours of a phone are those of a desktop.
+    colours = {"color-contrast": {"enabled": mode != "phone"}}
+    # Without results that nobody reads.
+    options = {"resultTypes": ["violations"], "rules": colours}
+    faults = axe.run(page, options=options).response["violations"]
+    nodes = [(fault["id"], node["target"]) for fault in faults for node in fault["nodes"]]
+    return [(rule, page.evaluate(THEIR_OWN, place)) for rule, (place, *_) in nodes]
+
+
+def look(visitor, path, mode):
+    page = visitor.go(path)
+    marked = all(page.evaluate(MARKS))
+    # Of static charts in the light, of those that came alive in the dark.
+    before = barriers(page, mode) if mode != "dark" else []
+    missing = visitor.see_charts()
+    after = barriers(page, mode) if mode == "dark" else []
+    faults, visitor.faults = visitor.faults, []
+    return Look(marked, missing, before + after, page.evaluate(OVERFLOW), faults)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def looks(request, browser, address, site):
+    """Visit every kind of page once in a mode."""
+    made = Visitor(browser, address, reduced_motion="reduce", **MODES[request.param])
+    yield {path: look(made, path, request.param) for path in page_kinds(site)}
+    made.context.close()
+
+
+def test_every_kind_of_page_is_whole(looks):
+    assert [path for path, one in looks.items() if not one.marked] == [], "charts without marks"
+    assert {path: one.missing for path, one in looks.items() if one.missing} == {}
+    assert {path: one.faults for path, one in looks.items() if one.faults} == {}
+
+
+def test_no_page_is_wider_than_the_window(looks):
+    assert {path: one.overflow for path, one in looks.items() if one.overflow > 0} == {}
+
+
+def test_nothing_on_a_page_keeps_readers_out(looks):
+    found = [(path, *place) for path, one in looks.items() for place in one.barriers]
+    assert [one for one in found if one[1:] not in THEME_FAULTS] == []
 
 
 @pytest.mark.parametrize(
@@ -319,28 +367,3 @@ def test_table_sorts_by_base_units_and_by_keyboard(desktop):
     known = [float(value) for value in values if value]
     assert known == sorted(known) and values[-1] in ("", values[-1])
     assert page.get_attribute("[data-slot=table] th[aria-sort]", "aria-sort") == "ascending"
-
-
-# Of the theme itself: its search names no dialogue.
-THEME_FAULTS = {("aria-dialog-name", ".md-search")}
-THEIR_OWN = """target => document.querySelector(target).closest('.md-search')
-    ? '.md-search' : target"""
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_nothing_on_a_page_keeps_readers_out(browser, address, site, mode):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    made = Visitor(browser, address, reduced_motion="reduce", **MODES[mode])
-    found = []
-    # The most of the work, and colours of a phone are those of a desktop.
-    colours = {"rules": {"color-contrast": {"enabled": mode != "phone"}}}
-    for path in page_kinds(site):
-        page = made.go(path)
-        if mode == "dark":  # of charts that came alive, once
-            made.see_charts()
-        for fault in axe.run(page, options=colours).response["violations"]:
-            for target, *_ in (node["target"] for node in fault["nodes"]):
-                place = page.evaluate(THEIR_OWN, target)
-                found.append((path, fault["id"], place))
-    assert [one for one in found if one[1:] not in THEME_FAULTS] == []
-    made.context.close()
