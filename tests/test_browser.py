@@ -40,7 +40,12 @@ OUTSIDE = """[...document.querySelectorAll('.ka-svg')].filter(drawing => {
         element => element.getBoundingClientRect());
     return inner.height > outer.height || inner.width > outer.width;
 }).map(drawing => drawing.closest('figure').id)"""
-MARKS = "[...document.querySelectorAll('.ka-svg')].map(s => s.matches(':has(.ka-points)'))"
+PICTURES = """Promise.all([...document.querySelectorAll('.ka-static img')].map(async picture => {
+    await picture.decode().catch(() => null);
+    return [picture.closest('figure').dataset.chart, picture.naturalWidth > 0,
+        picture.getBoundingClientRect().height];
+}))"""
+MARKS = "[...document.querySelectorAll('svg.ka-svg')].map(s => s.matches(':has(.ka-points)'))"
 
 
 # Of the theme itself: its search names no dialogue.
@@ -335,10 +340,34 @@ def test_page_without_javascript_shows_all_static_charts(browser, address):
     names = {chart.evaluate("one => one.closest('figure').id") for chart in charts}
     assert {"speedup-chart", "latency-chart", "roofline-chart", "history-chart"} < names
     assert len(charts) == 6 and all(chart.is_visible() for chart in charts)
-    # What only a control asks for, or is no measurement, says that it needs a script.
-    assert page.locator("noscript").count() == 2
+    pictures = page.evaluate(PICTURES)
+    assert {key for key, *_ in pictures} == {"bandwidth", "throughput", "theory"}
+    assert all(came and height > 100 for _, came, height in pictures)
+    assert page.locator("noscript").count() == 0
     assert page.evaluate(OUTSIDE) == []
     assert page.is_hidden("form.ka-controls")
+    made.context.close()
+
+
+def test_room_is_kept_for_pictures_that_did_not_come(browser, address):
+    heights = []
+    for pattern in ("**/nothing", "**/assets/charts/*"):
+        made = Visitor(browser, address, java_script_enabled=False, **MODES["phone"])
+        made.page.route(pattern, lambda route: route.abort())
+        pictures = made.go("kernels/sinkhorn/").evaluate(PICTURES)
+        heights.append([(key, height) for key, _, height in pictures])
+        made.context.close()
+    assert heights[0] == heights[1] and len(heights[0]) == 3
+
+
+def test_pictures_turn_to_light_ink_on_a_dark_page_but_not_on_paper(browser, address):
+    made = Visitor(browser, address, **MODES["dark"])
+    made.page.route(LIBRARY, lambda route: route.abort())
+    page = made.go("kernels/sinkhorn/")
+    ink = "getComputedStyle(document.querySelector('#theory-chart img')).filter"
+    assert page.evaluate(ink).startswith("invert(1)")
+    page.emulate_media(media="print")
+    assert page.evaluate(ink) == "none"
     made.context.close()
 
 

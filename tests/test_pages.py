@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.history.datasheets import CARDS
 from collector.history.load import load_history
 from collector.record import MarkInfo
 from dashboard import figures, findings, format, roofline, rows, svg, timeline, views
@@ -12,7 +13,9 @@ from dashboard.book import make_book
 from dashboard.environment import environment
 from dashboard.findings import focus
 from dashboard.links import Links
-from tests import synthetic
+from dashboard.op_page import op_files
+from dashboard.theory import SPECIAL_AS
+from tests import drawings, synthetic
 
 TEMPLATES = environment(Path(__file__).parent.parent / "templates")
 
@@ -109,6 +112,19 @@ def test_speed_up_is_the_ratio_of_the_times_in_the_records(scene):
         if y is not None:
             assert y == pytest.approx(theirs[x].median_ns / mine[x].median_ns, rel=1e-9)
     assert sum(y is not None for y in line.y) == 13
+
+
+def test_every_chart_shows_without_a_script_the_points_of_its_figure(book):
+    files = dict(op_files(book, book.history.ops["sinkhorn"]))
+    static = drawings.static_charts("kernels/sinkhorn.md", files)
+    apart = {"bandwidth", "throughput", "theory"}
+    assert set(static) == {"speedup", "latency", "roofline", "history", *apart}
+    alone = {path.split("/")[-1].split(".")[0] for path in files if path.endswith(".svg")}
+    assert alone == {f"sinkhorn-{key}" for key in apart}
+    made = drawings.figures(files)
+    made["theory"] = made[f"theory:{CARDS[0].slug}:{SPECIAL_AS[0]}"]
+    far = {key: drawings.apart(drawing, made[key]) for key, drawing in static.items()}
+    assert max(far.values()) < 2 * drawings.STEP, far
 
 
 def test_case_without_a_time_is_a_mark_a_gap_and_a_word_in_the_table(scene):

@@ -58,6 +58,12 @@ def shard(name: str, value: object) -> tuple[str, str, bytes]:
     return full, f"assets/data/{full}.js", script.encode()
 
 
+def picture(name: str, chart: Chart, environment: Environment) -> tuple[str, bytes]:
+    """Return a chart as a file of its own, named by its content."""
+    drawn = str(svg(chart, environment, alone=True)).encode()
+    return f"assets/charts/{name}.{hashlib.sha256(drawn).hexdigest()[:8]}.svg", drawn
+
+
 def unpack(script: bytes) -> Any:
     """Return the data that a script hands over, as the page's own script reads them."""
     packed = script.decode().partition("]='")[2].rpartition("'")[0]

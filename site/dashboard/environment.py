@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dashboard import format as words
 from dashboard.figures import REGIME_WORDS
-from dashboard.svg import DASHES, SYMBOLS
+from dashboard.svg import DASHES, HEIGHT, SYMBOLS, WIDTH
 
 FILTERS = (
     *("binary", "bytes_text", "change", "compact", "date", "duration", "interval", "percent"),
@@ -31,4 +31,5 @@ def environment(templates: Path) -> Environment:
         name: getattr(words, name) for name in ("NONE", "STATUS_WORDS", "OUTCOME_WORDS")
     }
     made.globals |= {"DASHES": DASHES, "SYMBOLS": SYMBOLS, "REGIME_WORDS": REGIME_WORDS}
+    made.globals |= {"CHART_SIZE": (WIDTH, HEIGHT)}
     return made

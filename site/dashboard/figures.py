@@ -182,7 +182,7 @@ def _annotated(line: Series, focus: str | None) -> Series:
 
 def _with_headroom(values: Sequence[Value]) -> list[Value]:
     """Leave room above the highest point, for its value and the names of stretches."""
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value] or [1.0]
     return [*known, max(known) * (max(known) / min(known)) ** HEADROOM]
 
 
@@ -220,17 +220,20 @@ def metric_chart(scene: Scene, metric: Metric) -> Chart:
     series = tuple(line for line in lines if line is not None)
     limits = tuple(_limits(scene, metric))
     values = [*extent(series), *(y for line in limits for y in line.y)]
+    spans = marked(scene)
     return Chart(
         key=metric.key,
         title=metric.title,
         caption=_metric_caption(scene, metric),
         x=scene.axis,
-        y=log_axis(f"{metric.title.lower()} ({metric.unit})", values),
+        y=log_axis(
+            f"{metric.title.lower()} ({metric.unit})", _with_headroom(values) if spans else values
+        ),
         series=series,
         marks=marks(scene),
         strips=strips(scene),
         lines=limits,
-        spans=marked(scene),
+        spans=spans,
     )
 
 

@@ -14,7 +14,7 @@ from collector.history.datasheets import CARDS, Card
 from collector.record import OpInfo
 from dashboard import format as words
 from dashboard.book import Book
-from dashboard.drawing import Drawn, compact, draw, inline, shard
+from dashboard.drawing import Drawn, compact, draw, inline, picture, shard
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import focus, lead, view_words
 from dashboard.heat import heat
@@ -45,6 +45,7 @@ from dashboard.timeline import (
 from dashboard.traffic import told, traffic
 from dashboard.views import FIELDS, Curves, View
 
+APART = ("bandwidth", "throughput", "theory")  # in files of their own: a page is to stay small
 SOON = ("speedup", METRICS[0].key)  # near the top: figures further down come with the shards
 File = tuple[str, bytes]
 Shard = tuple[str, str, bytes]  # name, path, content
@@ -94,7 +95,19 @@ def op_files(book: Book, op: OpInfo) -> Iterator[File]:
         index[view.key] = [full for full, _, _ in made]
         yield from ((where, script) for _, where, script in made)
     if first is not None:
-        yield _page(book, path, op, first, index, list(spans))
+        pictures = _pictures(book, first)
+        yield from pictures.values()
+        ways = {key: book.links.to(path, where) for key, (where, _) in pictures.items()}
+        yield _page(book, path, op, first, index, list(spans), ways)
+
+
+def _pictures(book: Book, shown: Shown) -> dict[str, File]:
+    """Draw the charts that a page shows as pictures until its script draws them."""
+    name = words.slug(shown.scene.curves.op.name)
+    charts = [
+        drawn.chart for key, drawn in shown.charts.items() if key in APART and not drawn.chart.empty
+    ]
+    return {one.key: picture(f"{name}-{one.key}", one, book.environment) for one in charts}
 
 
 def _spans(book: Book, views: Iterable[Curves]) -> dict[str, int]:
@@ -309,6 +322,7 @@ def _page(
     first: Shown,
     index: dict[str, list[str]],
     spans: list[str],
+    pictures: Mapping[str, str],
 ) -> File:
     views = list(book.views[op.name])
     view = first.scene.curves.view
@@ -321,6 +335,7 @@ def _page(
         op.title,
         op=op,
         shown=first,
+        pictures=pictures,
         notes=book.notes_on(op.name),
         traffic=counted,
         traffic_told=told(counted),

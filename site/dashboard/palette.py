@@ -9,6 +9,14 @@ from dataclasses import dataclass
 # Okabe and Ito's colours without yellow, which a white page swallows; black follows the theme.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "currentColor")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x")
+STRIPS = {
+    "memory": "#0072B2",
+    "l2": "#56B4E9",
+    "compute": "#D55E00",
+    "special": "#CC79A7",
+    "range": "#7E57C2",
+    "crossover": "#E69F00",
+}
 DASHES = {"triton": "solid", "compiled": "dash", "eager": "dot", "library": "dashdot"}
 
 
@@ -19,6 +27,11 @@ class Style:
     colour: str
     symbol: str
     dash: str
+
+
+def strip_colour(kind: str) -> str:
+    """Return the colour of a stretch of an axis: grey where no unit is what limits there."""
+    return STRIPS.get(kind, "#808080")
 
 
 def styles(groups: Iterable[Mapping[str, str]]) -> dict[str, Style]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dashboard.charts import Axis, Band, Chart, Line, Mark, Series, Strip
+from dashboard.palette import strip_colour
 
 Json = dict[str, Any]
 
@@ -219,7 +220,7 @@ def _boxes(strips: Iterable[Strip], opacity: float) -> Iterator[Json]:
             "x1": strip.end,
             "y0": 0,
             "y1": 1,
-            "fillcolor": f"strip:{strip.kind}",
+            "fillcolor": strip_colour(strip.kind),
             "opacity": opacity,
             "line": {"width": 0},
             "layer": "below",

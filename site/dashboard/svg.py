@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from jinja2 import Environment
 from markupsafe import Markup
 
 from dashboard.charts import Band, Chart, Line, Mark, Series, Strip
+from dashboard.palette import strip_colour
 
 WIDTH, HEIGHT = 720, 360
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 22, 46
+CHARACTER = 11.5  # units, where little room makes letters large
 LANE_HEIGHT = 13
 DASHES = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
 # Where the label of a line goes: at which of its points, anchored how, moved by how much.
@@ -35,6 +38,9 @@ SYMBOLS = {
 }
 
 
+Place = tuple[float, float]
+
+
 class Frame:
     """Where the plot lies inside the drawing, in drawing units."""
 
@@ -42,27 +48,31 @@ class Frame:
         self.x = chart.x
         self.lanes = lanes
         self.bottom = HEIGHT - BOTTOM - LANE_HEIGHT * lanes
-        self._across = chart.x.placing(LEFT, WIDTH - RIGHT)
+        longest = max((len(label) for _, label in chart.y.ticks), default=0)
+        self.left = max(LEFT, round(CHARACTER * longest) + 8)
+        self._across = chart.x.placing(self.left, WIDTH - RIGHT)
         self._up = chart.y.placing(self.bottom, TOP)
 
     def at_x(self, value: float) -> float:
-        """Return the horizontal place of a value."""
-        return round(self._across(value), 1)
+        """Return the horizontal place of a value, to half a unit: paths stay short."""
+        return round(self._across(value) * 2) / 2
 
     def at_y(self, value: float) -> float:
-        """Return the vertical place of a value."""
-        return round(self._up(value), 1)
+        """Return the vertical place of a value, to half a unit."""
+        return round(self._up(value) * 2) / 2
 
-    def point(self, x: float, y: float) -> str:
-        """Write a point as SVG paths do."""
-        return f"{self._across(x):.1f} {self._up(y):.1f}"
+    def point(self, x: float, y: float) -> Place:
+        """Return where a point is drawn."""
+        return self.at_x(x), self.at_y(y)
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The paths of one series."""
+    """The paths of one series; `id` names its symbol, which is drawn at each of its points."""
 
     series: Series
+    id: str
+    symbol: str
     line: str
     markers: str
     hollow: str
@@ -77,6 +87,7 @@ class Box:
     """A strip or span in drawing units."""
 
     kind: str
+    colour: str
     label: str
     left: float
     width: float
@@ -93,19 +104,23 @@ class Lane:
     marks: tuple[tuple[float, str, str], ...]
 
 
-def svg(chart: Chart, environment: Environment) -> Markup:
-    """Draw a chart; nothing in it comes from a script."""
+def svg(chart: Chart, environment: Environment, alone: bool = False) -> Markup:
+    """Draw a chart; nothing in it comes from a script. One that stands alone brings its styles."""
     lanes = _lane_marks(chart.marks)
     frame = Frame(chart, len(lanes))
     template = environment.get_template("chart.svg.j2")
     return Markup(
         template.render(
             chart=chart,
+            alone=alone,
             frame=frame,
-            size=(WIDTH, HEIGHT, LEFT, RIGHT, TOP),
+            size=(WIDTH, HEIGHT, RIGHT, TOP),
             across=[(frame.at_x(value), label) for value, label in chart.x.ticks],
             up=[(frame.at_y(value), label) for value, label in chart.y.ticks],
-            drawings=[_drawing(series, frame) for series in chart.series],
+            drawings=[
+                _drawing(series, frame, f"{chart.key}-{place}")
+                for place, series in enumerate(chart.series)
+            ],
             lines=list(_lines(chart.lines, frame)),
             strips=[_box(strip, frame) for strip in chart.strips],
             spans=[_box(span, frame) for span in chart.spans],
@@ -115,15 +130,16 @@ def svg(chart: Chart, environment: Environment) -> Markup:
     )
 
 
-def _drawing(series: Series, frame: Frame) -> Drawing:
-    symbol = SYMBOLS[series.style.symbol]
+def _drawing(series: Series, frame: Frame, name: str) -> Drawing:
     solid = [i for i, y in enumerate(series.y) if y is not None and i not in series.hollow]
     hollow = [i for i, y in enumerate(series.y) if y is not None and i in series.hollow]
     return Drawing(
         series=series,
+        id=name,
+        symbol=SYMBOLS[series.style.symbol],
         line="".join(_path(_points(series, run, frame)) for run in series.segments() if run[1:]),
-        markers="".join(f"M{point}{symbol}" for point in _points(series, solid, frame)),
-        hollow="".join(f"M{point}{symbol}" for point in _points(series, hollow, frame)),
+        markers=_path(_points(series, solid, frame)),
+        hollow=_path(_points(series, hollow, frame)),
         whiskers="".join(_whiskers(series, frame)),
         bands=tuple((_polygon(band, frame), band.strong) for band in series.bands),
         dash=DASHES[series.style.dash],
@@ -131,13 +147,22 @@ def _drawing(series: Series, frame: Frame) -> Drawing:
     )
 
 
-def _points(series: Series, indices: Iterable[int], frame: Frame) -> list[str]:
+def _points(series: Series, indices: Iterable[int], frame: Frame) -> list[Place]:
     values = ((series.x[i], series.y[i]) for i in indices)
     return [frame.point(x, y) for x, y in values if y is not None]
 
 
-def _path(points: Iterable[str]) -> str:
-    return "M" + "L".join(points)
+def _path(points: Sequence[Place]) -> str:
+    """Write a line as steps from point to point: equal steps are packed best."""
+    if not points:
+        return ""
+    (x, y), *_ = points
+    steps = [f"l{_pair(c - a, d - b)}" for (a, b), (c, d) in pairwise(points)]
+    return f"M{_pair(x, y)}{''.join(steps)}"
+
+
+def _pair(x: float, y: float) -> str:
+    return f"{x:g}{y:g}" if y < 0 else f"{x:g} {y:g}"
 
 
 def _polygon(band: Band, frame: Frame) -> str:
@@ -149,14 +174,14 @@ def _polygon(band: Band, frame: Frame) -> str:
 def _whiskers(series: Series, frame: Frame) -> Iterator[str]:
     for x, low, high in zip(series.x, series.low, series.high, strict=False):
         if low is not None and high is not None:
-            yield f"M{frame.point(x, low)}V{frame.at_y(high):g}"
+            yield f"M{_pair(*frame.point(x, low))}V{frame.at_y(high):g}"
 
 
 def _lines(
     lines: Iterable[Line], frame: Frame
 ) -> Iterator[tuple[Line, str, str, str, float, float]]:
     for line in lines:
-        path = _path(frame.point(x, y) for x, y in zip(line.x, line.y, strict=True))
+        path = _path([frame.point(x, y) for x, y in zip(line.x, line.y, strict=True)])
         end, anchor, across, up = LABELS[line.label_at]
         x, y = frame.at_x(line.x[end]) + across, frame.at_y(line.y[end]) + up
         yield line, path, DASHES[line.dash], anchor, x, y
@@ -165,7 +190,7 @@ def _lines(
 def _box(strip: Strip, frame: Frame) -> Box:
     inside = [min(max(end, frame.x.low), frame.x.high) for end in (strip.start, strip.end)]
     left, right = (frame.at_x(end) for end in inside)
-    return Box(strip.kind, strip.label, left, round(right - left, 1))
+    return Box(strip.kind, strip_colour(strip.kind), strip.label, left, right - left)
 
 
 def _lane_marks(marks: Iterable[Mark]) -> list[list[Mark]]:

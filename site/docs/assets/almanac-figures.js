@@ -4,11 +4,6 @@
 
   const touch = matchMedia("(pointer: coarse)").matches;
 
-  const STRIPS = {
-    latency: "#808080", host: "#808080", memory: "#0072B2", l2: "#56B4E9",
-    compute: "#D55E00", special: "#CC79A7", range: "#7E57C2", crossover: "#E69F00",
-  };
-
   function theme() {
     const style = getComputedStyle(document.querySelector(".md-typeset") || document.body);
     const text = style.color;
@@ -19,9 +14,6 @@
   /** Put the theme's colours where the figure leaves them open. */
   function painted(value, colours) {
     if (value === "currentColor") return colours.text;
-    if (typeof value === "string" && value.startsWith("strip:")) {
-      return STRIPS[value.slice(6)] || "#808080";
-    }
     if (Array.isArray(value)) return value.map((item) => painted(item, colours));
     if (value && typeof value === "object") {
       return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, painted(v, colours)]));
@@ -57,7 +49,7 @@
 
   /** Write smaller where there is little room, and only every second of many values. */
   function narrow(trace) {
-    trace.textfont = { size: 9 };
+    trace.textfont = { size: 10 };
     if (trace.mode === "markers+text") trace.text = trace.text.map((t, i) => (i % 2 ? "" : t));
   }
 

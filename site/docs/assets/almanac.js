@@ -17,7 +17,7 @@
         const element = document.createElement("script");
         element.src = url;
         element.onload = resolve;
-        element.onerror = () => reject(new Error(`could not load ${url}`));
+        element.onerror = () => reject(new Error(`could not load ${url.split("/").pop()}`));
         document.head.append(element);
       }));
     }
