@@ -29,6 +29,7 @@ TODAY = (
     "kernels/registry.py",
     "kernels/numerics.py",
     "kernels/sentinels.py",
+    "kernels/sizes.py",
 )
 CHOICES = {
     "ops": "--op", "implementations": "--implementation", "workloads": "--workload",
