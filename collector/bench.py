@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from kernels.spec import Implementation, Mode, Op, Workload
 
 if TYPE_CHECKING:
     from kernels.spec import Builder, Inputs, Outputs, Thunk
+
+
+MIB = 1024**2
 
 
 class RefusedError(Exception):
@@ -76,6 +80,7 @@ class Bench:
     replicate: int
     key: str = ""
     sets: list[Inputs] = field(default_factory=list)
+    gaps: list[torch.Tensor] = field(default_factory=list)
     truths: list[Outputs] = field(default_factory=list)
 
     def prepare(self, op: Op, mode: Mode, workload: Workload, count: int) -> list[Inputs]:
@@ -88,6 +93,10 @@ class Bench:
             for index in range(len(self.sets), count):
                 generator = torch.Generator(device=self.where).manual_seed(plan.SEED + index)
                 self.sets.append(op.draw(mode, workload, generator, self.where))
+                if self.where == "cuda":
+                    self.gaps.append(
+                        torch.empty(gap_bytes(self.sets[-1]), dtype=torch.uint8, device="cuda")
+                    )
         return self.sets[:count]
 
     def agreed(self, verdict: correctness.Verdict) -> correctness.Verdict:
@@ -105,13 +114,25 @@ class Bench:
 
     def forget(self) -> None:
         """Drop the sets and give their memory back."""
-        self.key, self.sets, self.truths = "", [], []
+        self.key, self.sets, self.gaps, self.truths = "", [], [], []
         self.free()
 
     def free(self) -> None:
         """Give cached memory back to the device."""
         if self.where == "cuda":
             torch.cuda.empty_cache()
+
+
+def gap_bytes(inputs: Inputs) -> int:
+    """Draw how much memory to leave between two sets.
+
+    Without it all inputs lie at one distance from their outputs, and all times of a process are
+    those of that distance. torch's allocator puts 10 MiB and more apart, in units of 2 MiB.
+    """
+    set_bytes = sum(tensor.nbytes for tensor in inputs.values())
+    if set_bytes < 10 * MIB:
+        return random.randrange(set_bytes + 1)
+    return random.randrange(5, 17) * 2 * MIB
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from collector import crew, worker
-from collector.bench import Bench, Channel, ContaminatedError, time_series
+from collector.bench import Bench, Channel, ContaminatedError, gap_bytes, time_series
 from collector.crew import chunks, environment, last_words
 from collector.method import Method
 from collector.timing import Clock, Timing
@@ -92,6 +92,20 @@ def test_a_recompilation_in_the_timed_part_is_refused(monkeypatch):
     built = SimpleNamespace(thunk=lambda: torch.zeros(1))
     with pytest.raises(ContaminatedError, match="recompiled"):
         time_series(bench(), built, Method("call", "hot"))
+
+
+@pytest.mark.parametrize("elements", [0, 1, 300_000, 10 * 1024**2 - 1])
+def test_gaps_between_small_sets_are_of_many_sizes_up_to_that_of_a_set(elements):
+    found = {gap_bytes({"x": torch.empty(elements, dtype=torch.uint8)}) for _ in range(50)}
+    assert max(found) <= elements
+    assert len(found) >= min(elements, 40)
+
+
+def test_gaps_between_large_sets_are_segments_of_their_own():
+    large = {"x": torch.empty(8 * 1024**2, dtype=torch.uint8)}
+    found = {gap_bytes(large | {"y": large["x"]}) for _ in range(100)}
+    assert len(found) > 8
+    assert all(size >= 10 * 1024**2 and size % (2 * 1024**2) == 0 for size in found)
 
 
 def test_sets_are_the_same_for_every_implementation_and_differ_from_one_another():
