@@ -48,14 +48,15 @@ class Verdict:
 @contextmanager
 def poisoned() -> Iterator[None]:
     """Fill new tensors with NaN or the largest integer, so that unwritten elements show."""
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.get_deterministic_debug_mode()
     filled = torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The other function that sets it imports Inductor, which takes longer than most checks.
+    torch.set_deterministic_debug_mode("warn")
     torch.utils.deterministic.fill_uninitialized_memory = True
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.set_deterministic_debug_mode(before)
         torch.utils.deterministic.fill_uninitialized_memory = filled
 
 

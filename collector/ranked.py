@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch._dynamo  # The gate needs it; imported here it costs no case its time.
 import torch.distributed as dist
 
 from collector import device, plan

@@ -33,7 +33,7 @@ MARK = "KERNEL_ALMANAC_TEST"
 SMALLER = {
     "kernels/sentinels.py": ("size, n = 256 * MIB, 1024", "size, n = MIB, 64"),
     "collector/ranked.py": ('"cpu": 4 * MIB', '"cpu": MIB // 4'),
-    "collector/timing.py": ("budget_ns: int = 1_000_000_000", "budget_ns: int = 50_000_000"),
+    "collector/method.py": ("budget_ns: int = 1_000_000_000", "budget_ns: int = 50_000_000"),
 }
 
 
