@@ -127,8 +127,8 @@ class Bench:
 def gap_bytes(inputs: Inputs) -> int:
     """Draw how much memory to leave between two sets.
 
-    Without it all inputs lie at one distance from their outputs, and all times of a process are
-    those of that distance. torch's allocator puts 10 MiB and more apart, in units of 2 MiB.
+    Each process is to be a draw of its own. torch's allocator puts 10 MiB and more apart, in units
+    of 2 MiB.
     """
     set_bytes = sum(tensor.nbytes for tensor in inputs.values())
     if set_bytes < 10 * MIB:

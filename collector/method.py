@@ -48,7 +48,8 @@ class Method:
 class ColdGraphMethod(Method):
     """The method of cold device times: many sets, with gaps of random sizes between them.
 
-    Where inputs and outputs lie in memory moves a time, on an H200 by up to 3.5 %.
+    Processes that allocate alike agree with one another, and not with those of another run: seen on
+    an H200, 0.2 % in each of two runs that lay 3 % apart.
     """
 
     places_max: int = 64
