@@ -168,13 +168,13 @@ def x_axis(
     pipes: Iterable[str],
     behind: float = ROOM,
 ) -> Axis:
-    """Return an axis that holds all intensities and the ridges of the pipes, both sides of them."""
+    """Return an axis that holds all intensities and the ridges of the pipes, with slopes to see."""
     values = intensities or [1.0]
     bandwidth = ceilings.memory_bytes_per_s if ceilings else None
     rates = [pipe_flops_per_s(ceilings, pipe) for pipe in pipes] if ceilings else []
     ridges = [rate / bandwidth for rate in rates if rate and bandwidth]
     span = [min(values) / ROOM, max(values) * behind]
-    span += [end for ridge in ridges for end in (ridge / ROOM, ridge * ROOM)]
+    span += [end for ridge in ridges for end in (ridge / ROOM**2, ridge * ROOM)]
     return log_axis("FLOP per byte", span)
 
 

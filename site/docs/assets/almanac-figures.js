@@ -28,7 +28,7 @@
     const measured = { automargin: Boolean(options.linear), ticklabeloverflow: "allow" };
     const axis = { gridcolor: colours.grid, linecolor: colours.grid, ...measured };
     layout.xaxis = { ...axis, ...thinned(layout.xaxis, live.clientWidth), tickangle: 0 };
-    layout.yaxis = { ...axis, ...layout.yaxis };
+    layout.yaxis = { ...axis, ...layout.yaxis, title: { ...layout.yaxis.title, standoff: 8 } };
     if (options.linear) {
       const { tickvals, ticktext, range, ...rest } = layout.yaxis;
       layout.yaxis = { ...rest, type: "linear", rangemode: "tozero", autorange: true };
@@ -49,8 +49,9 @@
 
   /** Write smaller where there is little room, and only every second of many values. */
   function narrow(trace) {
-    trace.textfont = { size: 10 };
-    if (trace.mode === "markers+text") trace.text = trace.text.map((t, i) => (i % 2 ? "" : t));
+    const values = trace.mode === "markers+text";
+    trace.textfont = { size: values ? 10 : 9 };
+    if (values) trace.text = trace.text.map((t, i) => (i % 2 ? "" : t));
   }
 
   const longest = (axis) => Math.max(0, ...(axis.ticktext || []).map((label) => label.length));

@@ -86,7 +86,9 @@
         for (const row of rows) row.hidden = !fields.every((field) => fits(row, field));
         const folded = target.closest("details");
         if (folded && fields.some((field) => field.value)) folded.open = true;
-        return `${rows.filter((row) => !row.hidden).length} ${target.dataset.rows || "rows"}`;
+        const count = rows.filter((row) => !row.hidden).length;
+        const name = target.dataset.rows || "rows";
+        return `${count} ${count === 1 && name !== "series" ? name.slice(0, -1) : name}`;
       };
       const apply = () => {
         const counts = targets.map(filter);
