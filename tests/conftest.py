@@ -1,5 +1,7 @@
 """What all tests share: where Triton runs, and which tests need a GPU."""
 
+import functools
+import inspect
 import os
 import signal
 import subprocess
@@ -52,6 +54,27 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ.setdefault(name, "1")
 
 
+def look_up_builtins_once(interpreter: Any) -> None:
+    """Let Triton's interpreter keep the names of what it replaces in a module or class.
+
+    It goes through all members anew at each call that a kernel makes: a quarter of its time.
+    """
+    is_builtin = interpreter.tl.core.is_builtin
+
+    @functools.cache
+    def names(place: Any) -> list[str]:
+        return [name for name, member in inspect.getmembers(place) if is_builtin(member)]
+
+    def replace(place: Any, *how: Any) -> None:
+        found = names(place)
+        # All of them are replaced, or none.
+        if found and is_builtin(getattr(place, found[0])):
+            for name in found:
+                interpreter._patch_attr(place, name, getattr(place, name), *how)
+
+    interpreter._patch_builtin = replace
+
+
 def rank(item: pytest.Item) -> int:
     """Return where the file of a test comes; the order within a file stays."""
     name = item.path.stem.removeprefix("test_")
@@ -62,6 +85,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=rank)
     if gpu_run(config):
         return
+    if interpreter := sys.modules.get("triton.runtime.interpreter"):
+        look_up_builtins_once(interpreter)
     skip = pytest.mark.skip(reason="runs with `make test-gpu` alone: kernels are interpreted here")
     for item in items:
         if "gpu" in item.keywords:
