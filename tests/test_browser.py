@@ -343,7 +343,7 @@ def test_page_without_javascript_shows_all_static_charts(browser, address):
     pictures = page.evaluate(PICTURES)
     assert {key for key, *_ in pictures} == {"bandwidth", "throughput", "theory"}
     assert all(came and height > 100 for _, came, height in pictures)
-    assert page.locator("noscript").count() == 0
+    assert page.locator(".ka-late").count() == 3 and page.locator(".ka-late:visible").count() == 0
     assert page.evaluate(OUTSIDE) == []
     assert page.is_hidden("form.ka-controls")
     made.context.close()
