@@ -120,9 +120,9 @@ def cli(
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Start a browser for the tests of a file."""
+    """Start a browser for all tests of a process: each has windows of its own."""
     from tests.visiting import chromium
 
     with chromium() as launched:
