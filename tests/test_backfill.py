@@ -16,6 +16,7 @@ from collector import backfill, crew, device, past
 from collector.plan import CollectOptions, PlanError
 from collector.record import End, Measurement, Run, parse
 from kernels.registry import load_ops
+from tests.conftest import measure_little
 
 ROOT = Path(__file__).resolve().parent.parent
 probe = functools.cache(crew.probe)
@@ -36,9 +37,7 @@ class Project:
             shutil.copytree(ROOT / name, self.folder / name, ignore=ignore)
         for path in (self.folder / "kernels" / "ops").glob("[a-z]*.py"):
             path.unlink()
-        sentinels = self.folder / "kernels" / "sentinels.py"
-        small = sentinels.read_text().replace("size, n = 256 * MIB, 1024", "size, n = MIB, 64")
-        sentinels.write_text(small)
+        measure_little(self.folder)
         op = (ROOT / "tests" / "faulty_op.py").read_text()
         for subject, text in (("Add", op), ("Break", op + BROKEN), ("Mend", op)):
             self.shas.append(self.commit(subject, "kernels/ops/faulty.py", text))

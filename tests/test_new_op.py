@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import measure_little
+
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -28,12 +30,13 @@ def python(root: Path, *arguments: str, torch: bool = True) -> str:
 
 @pytest.fixture(scope="module")
 def with_softmax(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository with the file that CONTRIBUTING shows, and no other change."""
+    """A copy of the repository, which measures little, with the file that CONTRIBUTING shows."""
     root = tmp_path_factory.mktemp("copy")
     for folder in ("kernels", "collector", "site", "templates", "tests"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("mkdocs.yml", "pyproject.toml", "package.json"):
         shutil.copy(ROOT / name, root / name)
+    measure_little(root)
     (example,) = FENCE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     (root / "kernels" / "ops" / "softmax.py").write_text(example, encoding="utf-8")
     return root

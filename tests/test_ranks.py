@@ -25,16 +25,13 @@ from dashboard.rows import columns, rows
 from dashboard.views import curves_of
 from kernels.ranks import ring_bytes
 from kernels.registry import load_ops
+from tests.conftest import measure_little
 
 ROOT = Path(__file__).resolve().parent.parent
 OPS = load_ops()
 OVER_RANKS = ("sigreg_strong", "sigreg_sync", "sigreg_weak")
 MARK = "KERNEL_ALMANAC_TEST"
-SMALLER = {
-    "kernels/sentinels.py": ("size, n = 256 * MIB, 1024", "size, n = MIB, 64"),
-    "collector/ranked.py": ('"cpu": 4 * MIB', '"cpu": MIB // 4'),
-    "collector/method.py": ("budget_ns: int = 1_000_000_000", "budget_ns: int = 50_000_000"),
-}
+LINK = ('"cpu": 4 * MIB', '"cpu": MIB // 4')
 
 
 tasks = collecting.tasks
@@ -51,10 +48,11 @@ def torn(tmp_path_factory):
     project, output = (tmp_path_factory.mktemp(name) for name in ("project", "data"))
     for name in ("kernels", "collector"):
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path, (old, new) in SMALLER.items():
-        text = (project / path).read_text()
-        assert old in text
-        (project / path).write_text(text.replace(old, new))
+    measure_little(project)
+    ranked = project / "collector" / "ranked.py"
+    text = ranked.read_text()
+    assert LINK[0] in text
+    ranked.write_text(text.replace(*LINK))
     shutil.copy(ROOT / "tests" / "ranked_op.py", project / "kernels" / "ops" / "torn.py")
     spec = importlib.util.spec_from_file_location("torn", ROOT / "tests" / "ranked_op.py")
     module = importlib.util.module_from_spec(spec)
