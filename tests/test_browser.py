@@ -349,36 +349,6 @@ def test_page_without_javascript_shows_all_static_charts(browser, address):
     made.context.close()
 
 
-RECORDS = """[...document.querySelectorAll('.ka-records')].map(table => {
-    const heads = [...table.tHead.rows[0].cells].map(head => head.textContent);
-    const fields = [...table.tBodies[0].rows].filter(row => row.clientHeight)
-        .flatMap(row => [...row.cells].slice(1));
-    const unlike = fields.filter(field => field.clientHeight).map(field =>
-        [getComputedStyle(field, '::before').content, `"${heads[field.cellIndex]} "`]
-    ).filter(([label, head]) => label !== head);
-    const outer = table.parentElement;
-    return [heads[0], fields.length, unlike, outer.scrollWidth - outer.clientWidth];
-})"""
-
-
-@pytest.mark.parametrize("path", ["commits/", "data/", "devices/", "health/", "regressions/"])
-def test_rows_stand_as_labelled_records_on_a_phone(browser, address, path):
-    made = Visitor(browser, address, **MODES["phone"])
-    tables = made.go(path).evaluate(RECORDS)
-    assert sum(fields for _, fields, *_ in tables) > 0
-    assert [one for one in tables if one[2] or one[3] > 0] == []
-    made.context.close()
-
-
-def test_records_are_sorted_on_a_phone(browser, address):
-    made = Visitor(browser, address, **MODES["phone"])
-    page = made.go("regressions/")
-    head = page.locator("#cause-table th button", has_text="mean change")
-    head.click()
-    assert page.get_attribute("#cause-table th[aria-sort]", "aria-sort") == "ascending"
-    made.context.close()
-
-
 def test_room_is_kept_for_pictures_that_did_not_come(browser, address):
     heights = []
     for pattern in ("**/nothing", "**/assets/charts/*"):

@@ -1,4 +1,4 @@
-"""Pages of pipelines and of the compiler in a real browser: both themes, a phone, no script."""
+"""Pages of pipelines, of the compiler and of tables in a browser: themes, a phone, no script."""
 
 import pytest
 
@@ -106,3 +106,33 @@ def test_kernels_are_filtered_by_target(desktop):
         "document.querySelectorAll('#kernels-table tbody tr:not([hidden])').length === 1"
     )
     assert "sm_80" in rows.first.inner_text() and desktop.faults == []
+
+
+RECORDS = """[...document.querySelectorAll('.ka-records')].map(table => {
+    const heads = [...table.tHead.rows[0].cells].map(head => head.textContent);
+    const fields = [...table.tBodies[0].rows].filter(row => row.clientHeight)
+        .flatMap(row => [...row.cells].slice(1));
+    const unlike = fields.filter(field => field.clientHeight).map(field =>
+        [getComputedStyle(field, '::before').content, `"${heads[field.cellIndex]} "`]
+    ).filter(([label, head]) => label !== head);
+    const outer = table.parentElement;
+    return [heads[0], fields.length, unlike, outer.scrollWidth - outer.clientWidth];
+})"""
+
+
+def test_rows_stand_as_labelled_records_on_a_phone(browser, address):
+    made = Visitor(browser, address, **MODES["phone"])
+    for path in ("compiler/", "commits/", "data/", "devices/", "health/", "regressions/"):
+        tables = made.go(path).evaluate(RECORDS)
+        assert sum(fields for _, fields, *_ in tables) > 0, path
+        assert [one for one in tables if one[2] or one[3] > 0] == [], path
+    made.context.close()
+
+
+def test_records_are_sorted_on_a_phone(browser, address):
+    made = Visitor(browser, address, **MODES["phone"])
+    page = made.go("regressions/")
+    head = page.locator("#cause-table th button", has_text="mean change")
+    head.click()
+    assert page.get_attribute("#cause-table th[aria-sort]", "aria-sort") == "ascending"
+    made.context.close()

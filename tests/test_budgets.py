@@ -226,6 +226,33 @@ def test_no_path_of_the_roofline_runs_through_the_name_of_a_limit(browser, addre
     made.context.close()
 
 
+WORDS = """(figure => {
+    const boxes = of => [...document.querySelectorAll(`${figure} svg.ka-svg ${of}`)]
+        .map(text => [text.textContent, text.getBoundingClientRect()])
+        .filter(([_, box]) => box.width);
+    const apart = (a, b) => a.right <= b.left || b.right <= a.left
+        || a.bottom <= b.top || b.bottom <= a.top;
+    const names = boxes('.ka-line text');
+    return {
+        names: names.length,
+        small: boxes('text').filter(([_, box]) => box.height < 10),
+        outside: boxes('text').filter(([_, box]) => box.left < 0 || box.right > innerWidth),
+        crossed: names.filter(([_, a], i) => names.some(([_, b], j) => i < j && !apart(a, b))),
+    };
+})"""
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [390, 360])
+def test_static_rooflines_are_legible_on_a_phone(browser, address, width):
+    made = Visitor(browser, address, **PHONE | {"viewport": {"width": width, "height": 800}})
+    for path in ("roofline/", "kernels/sinkhorn/", "kernels/sigreg/", "kernels/rms-norm/"):
+        found = made.go(path).evaluate(WORDS, "#roofline-chart")
+        assert found.pop("names") >= 3, path
+        assert found == {"small": [], "outside": [], "crossed": []}, path
+    made.context.close()
+
+
 @needs_chromium
 def test_names_along_an_axis_stand_side_by_side_on_a_phone(browser, address):
     made = Visitor(browser, address, **PHONE)

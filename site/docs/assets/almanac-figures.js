@@ -2,6 +2,7 @@
 (() => {
   "use strict";
 
+  const RIGHT = 14; // px, beside the plot
   const touch = matchMedia("(pointer: coarse)").matches;
 
   function theme() {
@@ -33,18 +34,32 @@
       const { tickvals, ticktext, range, ...rest } = layout.yaxis;
       layout.yaxis = { ...rest, type: "linear", rangemode: "tozero", autorange: true };
     }
-    if (live.clientWidth < 500) for (const trace of data) narrow(trace);
+    const left = leftMargin(layout.yaxis);
+    if (live.clientWidth < 500) {
+      for (const trace of data) narrow(trace);
+      const width = live.clientWidth - left - RIGHT;
+      layout.annotations = layout.annotations.map((one) => inside(one, layout.xaxis.range, width));
+    }
     for (const trace of data) trace.visible = !trace.meta || !options.hidden.has(trace.meta);
     Object.assign(layout, {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colours.text, family: colours.font, size: 12 },
-      margin: { l: leftMargin(layout.yaxis), r: 14, t: 26, b: 46 },
+      margin: { l: left, r: RIGHT, t: 26, b: 46 },
       dragmode: touch ? false : "zoom",
       hoverlabel: { align: "left", font: { family: colours.font, size: 12 } },
       height: live.parentElement.clientHeight,
     });
     return { data, layout };
+  }
+
+  /** Keep a label between the ends of its axis where it would be cut. */
+  function inside(label, [low, high], width) {
+    const place = ((label.x - low) / (high - low)) * width;
+    const half = 2.8 * label.text.length;
+    const small = { ...label, font: { size: 10 } };
+    if (place + half > width + RIGHT) return { ...small, x: high, xanchor: "right" };
+    return place < half ? { ...small, x: low, xanchor: "left" } : small;
   }
 
   /** Write smaller where there is little room, and only every second of many values. */
