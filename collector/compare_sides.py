@@ -147,7 +147,7 @@ def pinned(history: History, side: Side) -> History:
 
 def _moved_last(points: tuple[Point, ...], run_id: str, sha: str) -> tuple[Point, ...]:
     """Give the points of a run to another commit, which is the last one."""
-    own = [replace(point, commit=sha) for point in points if point.run_id == run_id]
+    own = [point._replace(commit=sha) for point in points if point.run_id == run_id]
     return (*(point for point in points if point.run_id != run_id), *own) if own else points
 
 

@@ -61,11 +61,11 @@ def point(median_ns=1000.0, cost=None, **changes):
         run_id="run1", commit=None, medians_ns=medians, median_ns=median_ns, ci_low_ns=median_ns,
         ci_high_ns=median_ns, q01_ns=median_ns, q25_ns=median_ns, q75_ns=median_ns,
         q99_ns=median_ns, min_ns=median_ns, samples=30, calls=10, sets=1, status="passed",
-        reason=None, cost=cost, correctness=None, codegen=(), telemetry=None,
+        reason=None, cost=cost, correctness=None, codegen=(), sm_clock_mhz=None,
         peak_memory_bytes=None, compile_seconds=None, flags=(), method_id="aa", workload_hash="bb",
-        location="runs/a.jsonl:2",
+        file="runs/a.jsonl", line=2,
     )  # fmt: skip
-    return replace(made, **changes)
+    return made._replace(**changes)
 
 
 def rms_norm(rows, hidden):
@@ -110,7 +110,7 @@ def test_links_limit_what_ranks_send_and_only_among_as_many_ranks():
     sent = work(minimal_bytes=1000).model_copy(update={"link_bytes": 40_000_000})
 
     def limits_over(ranks, timer):
-        key = replace(KEY, sizes=(("ranks", ranks), ("slices", 64)), timer=timer, cache="hot")
+        key = KEY._replace(sizes=(("ranks", ranks), ("slices", 64)), timer=timer, cache="hot")
         return limits_ns(key, point(2e5, sent), limits, L2_BYTES)
 
     assert limits_over(2, "call")["link"] == pytest.approx(1e5)
@@ -159,11 +159,11 @@ def test_roof_of_a_copy_is_its_bytes_over_the_copy_rate():
 
 
 def test_hot_case_that_fits_the_cache_is_held_against_the_cache():
-    hot = replace(KEY, cache="hot")
+    hot = KEY._replace(cache="hot")
     fitting = point(1e6, work(minimal_bytes=40_000_000))
     assert fits_l2(hot, fitting, L2_BYTES)
     assert roof(hot, fitting, H200, L2_BYTES).regime == "l2"
-    assert not fits_l2(hot, replace(fitting, sets=2), L2_BYTES)
+    assert not fits_l2(hot, fitting._replace(sets=2), L2_BYTES)
     assert not fits_l2(KEY, fitting, L2_BYTES)
     assert roof(KEY, fitting, H200, L2_BYTES).regime == "memory"
 
@@ -171,14 +171,14 @@ def test_hot_case_that_fits_the_cache_is_held_against_the_cache():
 def test_case_in_a_cache_of_unknown_speed_is_not_held_against_memory():
     blind = replace(H200, l2_bytes_per_s=None)
     inside = point(10e3, work(minimal_bytes=50_000_000))
-    found = roof(replace(KEY, cache="hot"), inside, blind, L2_BYTES)
+    found = roof(KEY._replace(cache="hot"), inside, blind, L2_BYTES)
     assert set(found.limits_ns) == {"latency", "compute", "special"}
     assert found.flags == ()
     assert roof(KEY, inside, blind, L2_BYTES).flags == ("above-roof",)
 
 
 def test_case_with_a_slow_host_and_a_fast_kernel_is_bound_by_the_host():
-    call = replace(KEY, timer="call")
+    call = KEY._replace(timer="call")
     kernel = point(5e3, rms_norm(128, 1024))
     found = roof(call, point(30e3, rms_norm(128, 1024)), H200, L2_BYTES, kernel)
     assert (found.regime, found.host_ratio) == ("host", 6.0)
@@ -191,7 +191,7 @@ def test_device_time_knows_no_host():
 
 
 def test_enqueueing_is_held_against_its_floor_alone():
-    found = limits_ns(replace(KEY, timer="submit"), point(1.0, rms_norm(9, 9)), H200, L2_BYTES)
+    found = limits_ns(KEY._replace(timer="submit"), point(1.0, rms_norm(9, 9)), H200, L2_BYTES)
     assert found == {"latency": 5000.0}
 
 
@@ -210,7 +210,7 @@ def test_below_the_floor_is_not_above_the_roof():
 
 @pytest.mark.parametrize("timer", ["call", "submit"])
 def test_a_call_may_beat_the_floor_of_tritons_launcher(timer):
-    found = roof(replace(KEY, timer=timer), point(400.0, rms_norm(1, 16)), H200, L2_BYTES)
+    found = roof(KEY._replace(timer=timer), point(400.0, rms_norm(1, 16)), H200, L2_BYTES)
     assert (found.regime, found.flags) == ("latency", ())
 
 

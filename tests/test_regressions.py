@@ -6,6 +6,7 @@ import synthetic
 
 from collector.history.causes import environment_difference
 from collector.history.load import load_history
+from collector.history.sides import Index
 from dashboard.regressions import (
     commit_tables,
     left_out_runs,
@@ -319,7 +320,8 @@ def test_levels_break_at_changes_and_never_cross_an_epoch(tmp_path):
         "versions": {i: {"triton": "3.9.0"} for i in (8, 9, 10)},
     }  # fmt: skip
     synthetic.build(tmp_path, synthetic.Plan(**SMALL | changes))
-    found = series_levels(load_history(tmp_path))
+    history = load_history(tmp_path)
+    found = series_levels(Index(history), history.series)
     for key, epochs in found.items():
         assert [len(one.points) for one in epochs] == [8, 3]
         at = [change.index for change in epochs[0].levels.changes]

@@ -1,6 +1,5 @@
 """What more ranks bring, told beside the times."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,16 @@ ROOT = Path(__file__).parent.parent
 POINT = Point(
     run_id="run1", commit=None, medians_ns=(1e5,), median_ns=1e5, ci_low_ns=1e5, ci_high_ns=1e5,
     q01_ns=1e5, q25_ns=1e5, q75_ns=1e5, q99_ns=1e5, min_ns=1e5, samples=30, calls=10, sets=1,
-    status="passed", reason=None, cost=None, correctness=None, codegen=(), telemetry=None,
+    status="passed", reason=None, cost=None, correctness=None, codegen=(), sm_clock_mhz=None,
     peak_memory_bytes=None, compile_seconds=None, flags=(), method_id="aa", workload_hash="bb",
-    location="runs/a.jsonl:2",
+    file="runs/a.jsonl", line=2,
 )  # fmt: skip
 
 
 def ranked(ranks, time_us, flops, alone_flops, by_rank=()):
     def point(us, flops):
         cost = CostRecord(flops=flops, minimal_bytes=1, special_ops=0, pipe="fp32")
-        return replace(POINT, median_ns=us * 1e3, cost=cost, rank_medians_ns=by_rank)
+        return POINT._replace(median_ns=us * 1e3, cost=cost, rank_medians_ns=by_rank)
 
     return Ranked(64, "triton", ranks, point(time_us, flops), point(100, alone_flops), None, None)
 

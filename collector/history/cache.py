@@ -13,12 +13,12 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 CHECKSUM_BYTES = 32
-LIBRARIES = ("pydantic", "jinja2", "ruptures", "scipy", "plotly")
+LIBRARIES = ("pydantic", "jinja2", "scipy", "plotly")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +33,21 @@ class Cache:
 
     def get(self, kind: str, key: str, make: Callable[[], T], keep: int | None = None) -> T:
         """Return the value, made when it is not there; `keep` bounds the files of its kind."""
-        if self.folder is None:
-            return make()
-        path = self._path(self.folder, kind, key)
-        known = _content(path)
+        known: T | None = self.look(kind, key)
         if known is not None:
-            value: T = pickle.loads(known)
-            return value
+            return known
         made = make()
-        # A folder that cannot be written to is no reason to build no site.
-        with suppress(OSError):
-            _write(path, pickle.dumps(made, protocol=5))
-            _remove_oldest(self.folder.glob(f"{kind}-*.pickle"), keep)
+        if self.folder is not None:
+            # A folder that cannot be written to is no reason to build no site.
+            with suppress(OSError):
+                _write(self._path(self.folder, kind, key), pickle.dumps(made, protocol=5))
+                _remove_oldest(self.folder.glob(f"{kind}-*.pickle"), keep)
         return made
 
-    def holds(self, kind: str, key: str) -> bool:
-        """Tell whether there is a file of the value, whatever is in it."""
-        return self.folder is not None and self._path(self.folder, kind, key).exists()
+    def look(self, kind: str, key: str) -> Any:
+        """Return the value if it is there, else None."""
+        content = _content(self._path(self.folder, kind, key)) if self.folder else None
+        return None if content is None else pickle.loads(content)
 
     def _path(self, folder: Path, kind: str, key: str) -> Path:
         name = sha256(f"{self.code}\0{key}".encode()).hexdigest()[:32]

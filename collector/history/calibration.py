@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import median, quantiles
 
@@ -108,7 +108,7 @@ def calibration(index: Index, device: str) -> Calibration:
 
 def _timed(index: Index, run: RunInfo) -> Mapping[SeriesKey, Point]:
     """Return the points of a run that have a time."""
-    points = index.by_run.get(run.run_id, {})
+    points = index.history.by_run[run.run_id]
     return {key: point for key, point in points.items() if point.median_ns is not None}
 
 
@@ -138,8 +138,8 @@ def _pairs(index: Index, runs: Sequence[RunInfo]) -> Iterator[AaTest]:
 def _side(point: Point, medians_ns: tuple[float, ...]) -> Side:
     """Return some replicates of a point as a side."""
     low, middle, high = mean_interval(medians_ns)
-    part = replace(
-        point, medians_ns=medians_ns, median_ns=middle, ci_low_ns=low, ci_high_ns=high
+    part = point._replace(
+        medians_ns=medians_ns, median_ns=middle, ci_low_ns=low, ci_high_ns=high
     )  # fmt: skip
     return Side(point.commit or "", part, (point.run_id,))
 

@@ -17,15 +17,9 @@ Family = tuple[str, str]  # op, timer
 HOST_SENTINELS = {name for timer, name in FLOOR_SENTINELS.items() if timer != "graph"}
 
 
-def cards_of(history: History, side: Side) -> frozenset[str]:
-    """Return the physical cards of a side, as far as their runs name them."""
-    found = (history.runs[run_id].device.uuid_hash for run_id in side.run_ids)
-    return frozenset(card for card in found if card)
-
-
-def other_cards(history: History, before: Side, after: Side) -> bool:
+def other_cards(index: Index, before: Side, after: Side) -> bool:
     """Tell whether two sides are known to come from different cards."""
-    a, b = cards_of(history, before), cards_of(history, after)
+    a, b = index.cards(before), index.cards(after)
     return bool(a and b) and a != b
 
 

@@ -134,8 +134,7 @@ def _machine(drift: Drift, name: str) -> Cause | None:
 
 def _clocks(before: Point, after: Point, log_ratio: float) -> Cause | None:
     """Say when time moved and cycles did not."""
-    a = before.telemetry.sm_clock_mhz if before.telemetry else None
-    b = after.telemetry.sm_clock_mhz if after.telemetry else None
+    a, b = before.sm_clock_mhz, after.sm_clock_mhz
     if not a or not b or abs(b / a - 1) < CLOCK_MOVED:
         return None
     cycles = log_ratio + math.log(b / a)

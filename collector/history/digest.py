@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache as remember
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 from collector.history.cache import NO_CACHE, Cache
 from collector.history.machine import sentinel_points
 from collector.history.merging import Located, merge
-from collector.history.model import Point, Problem, SentinelPoint, Sizes
+from collector.history.model import Point, Problem, SentinelPoint, SeriesKey, Sizes
 from collector.history.processes import spread
 from collector.history.reading import RunFile, read_run, run_paths
-from collector.record import End, Measurement, Run
-
-# The fields of a SeriesKey: plain tuples hash much faster, and there is one for every line.
-CaseName: TypeAlias = tuple[str, str, str, str, str, Sizes, str, str]
+from collector.record import Correctness, CostRecord, End, KernelCode, Measurement, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,22 @@ class Digest:
     end: End | None = None
     records: int = 0
     replicates: int = 0
-    points: Mapping[CaseName, tuple[Point, ...]] = field(default_factory=dict)
+    points: Mapping[SeriesKey, tuple[Point, ...]] = field(default_factory=dict)
     sentinels: tuple[SentinelPoint, ...] = ()
+
+
+@remember
+def _shared(kind: type[Any], values: tuple[tuple[str, object], ...]) -> Any:
+    """Return a part of records: the same for all that are equal, or a history would be huge."""
+    return kind.model_construct(**dict(values))
+
+
+def _apart(part: Any) -> tuple[Any, ...]:
+    return _shared, (type(part), tuple(part.__dict__.items()))
+
+
+for _kind in (CostRecord, Correctness, KernelCode):
+    copyreg.pickle(_kind, _apart)
 
 
 class Names:
@@ -53,16 +66,19 @@ class Names:
 def read_digests(data: Path, cache: Cache = NO_CACHE) -> list[Digest]:
     """Digest every file under a data folder; a file that the cache knows is not read again."""
     files = [(path, path.relative_to(data).as_posix(), cache) for path in run_paths(data)]
-    if cache.folder is not None:
-        spread([partial(_remember, *one) for one in files if not _known(*one)])
-    return [_read(*one) for one in files]
+    if cache.folder is None:
+        return [_read(*one) for one in files]
+    known = [_known(*one) for one in files]
+    spread([partial(_remember, *one) for one, there in zip(files, known, strict=True) if not there])
+    return [there or _read(*one) for one, there in zip(files, known, strict=True)]
 
 
-def _known(path: Path, name: str, cache: Cache) -> bool:
-    """Tell whether there is nothing to remember: a file that cannot be read is told later."""
+def _known(path: Path, name: str, cache: Cache) -> Digest | None:
+    """Return what the cache has of a file; one that cannot be read is told later."""
+    known: Digest | None = None
     with suppress(OSError):
-        return cache.holds("run", _key(name, path.read_bytes()))
-    return True
+        known = cache.look("run", _key(name, path.read_bytes()))
+    return known
 
 
 def _remember(path: Path, name: str, cache: Cache) -> None:
@@ -104,19 +120,19 @@ def digest(file: str, content: bytes) -> Digest:
     )
 
 
-def _cases(one: RunFile, problems: list[Problem]) -> dict[CaseName, list[Located]]:
+def _cases(one: RunFile, problems: list[Problem]) -> dict[SeriesKey, list[Located]]:
     """Group the lines of one run by case and give back what later lines leave out."""
     names, device = Names(), one.run.device.slug
     first: dict[tuple[object, ...], Measurement] = {}
-    taken: set[tuple[CaseName, int]] = set()
-    cases: dict[CaseName, list[Located]] = {}
+    taken: set[tuple[SeriesKey, int]] = set()
+    cases: dict[SeriesKey, list[Located]] = {}
     for number, line in one.measurements:
         case, replicate = line.case, line.replicate
         workload = (
             device, case.op, case.implementation, case.mode, case.workload.dtype,
             names.sizes(tuple(case.workload.sizes.items())),
         )  # fmt: skip
-        name = (*workload, case.timer, case.cache)
+        name = SeriesKey(*workload, case.timer, case.cache)
         if (name, replicate) in taken:
             told = f"replicate {replicate} of this case was already measured; the first counts"
             problems.append(Problem(one.file, number, "case", told))

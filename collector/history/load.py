@@ -11,7 +11,7 @@ from pathlib import Path
 from collector.history.acknowledged import read_acknowledged
 from collector.history.cache import NO_CACHE, Cache
 from collector.history.commits import GitCommit, first_parents, order_commits
-from collector.history.digest import CaseName, Digest, Names, read_digests
+from collector.history.digest import Digest, Names, read_digests
 from collector.history.machine import ceilings_of
 from collector.history.model import (
     Acknowledgement,
@@ -99,13 +99,14 @@ def _in_order(files: Sequence[Usable], commits: Sequence[Commit]) -> list[Usable
 def _series(files: Sequence[Usable]) -> Mapping[SeriesKey, tuple[Point, ...]]:
     """Return the points of every series, in the order of the files."""
     names = Names()
-    found: dict[CaseName, list[Point]] = {}
+    keys: dict[SeriesKey, SeriesKey] = {}
+    found: dict[SeriesKey, list[Point]] = {}
     for one in files:
         for written, points in one.digest.points.items():
-            name = (*written[:5], names.sizes(written[5]), *written[6:])
-            found.setdefault(name, []).extend(points)
-    keys = {SeriesKey(*name): name for name in found}
-    return {key: tuple(found[keys[key]]) for key in sorted(keys)}
+            if written not in keys:
+                keys[written] = written._replace(sizes=names.sizes(written.sizes))
+            found.setdefault(keys[written], []).extend(points)
+    return {key: tuple(found[key]) for key in sorted(found)}
 
 
 def _run_info(one: Usable) -> RunInfo:

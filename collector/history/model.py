@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from collector.reading import Problem as Problem
 from collector.record import (
@@ -16,14 +17,12 @@ from collector.record import (
     OpInfo,
     RanksInfo,
     Source,
-    Telemetry,
 )
 
 Sizes = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SeriesKey:
+class SeriesKey(NamedTuple):
     """One case on one device: what a line over commits follows."""
 
     device: str
@@ -74,16 +73,15 @@ class RunInfo:
     ranks: RanksInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """All replicates of one series in one run.
 
     `medians_ns` has one median per passed replicate; `median_ns` is their geometric mean and the
     quantiles are those of all samples of all replicates. All are None unless one replicate passed;
     one incorrect replicate makes the point incorrect. `ci_low_ns` and `ci_high_ns` bound the median
     at 95 %: over replicates where there are two or more, else within the one process.
-    `location` is `file:line` of its first record; `quality` has pairs of name and value. Where
-    ranks share the case, `rank_medians_ns` has the median of each in one replicate.
+    `file` and `line` are the place of its first record; `quality` has pairs of name and value.
+    Where ranks share the case, `rank_medians_ns` has the median of each in one replicate.
     """
 
     run_id: str
@@ -105,16 +103,22 @@ class Point:
     cost: CostRecord | None
     correctness: Correctness | None
     codegen: tuple[KernelCode, ...]
-    telemetry: Telemetry | None
+    sm_clock_mhz: float | None
     peak_memory_bytes: int | None
     compile_seconds: float | None
     flags: tuple[str, ...]
     method_id: str
     workload_hash: str
-    location: str
+    file: str
+    line: int
     graph_nodes: int | None = None
     quality: tuple[tuple[str, float], ...] = ()
     rank_medians_ns: tuple[float, ...] = ()
+
+    @property
+    def location(self) -> str:
+        """Name the place of its first record."""
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,7 @@ class Acknowledgement:
         return f"{self.reason} ({self.by}, {self.when})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """Everything that the records say, in order; made once, read by all pages.
 
@@ -202,3 +206,12 @@ class History:
     problems: tuple[Problem, ...]
     records: int
     acknowledged: tuple[Acknowledgement, ...] = ()
+
+    @cached_property
+    def by_run(self) -> Mapping[str, Mapping[SeriesKey, Point]]:
+        """Every point by its run and its series."""
+        found: dict[str, dict[SeriesKey, Point]] = {run_id: {} for run_id in self.runs}
+        for key, points in self.series.items():
+            for point in points:
+                found[point.run_id][key] = point
+        return found

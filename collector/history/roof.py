@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from collector.history.model import Ceilings, History, Point, SeriesKey
 
@@ -114,8 +114,7 @@ def roof_in(history: History, key: SeriesKey, point: Point) -> Roof | None:
 
 def partner(history: History, key: SeriesKey, point: Point, timer: str) -> Point | None:
     """Return the same case of the same run under another timer."""
-    others = history.series.get(replace(key, timer=timer), ())
-    return next((other for other in others if other.run_id == point.run_id), None)
+    return history.by_run[point.run_id].get(key._replace(timer=timer))
 
 
 def _least_ns(amount: int, per_s: float | None) -> float | None:

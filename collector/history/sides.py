@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 from collector.history.model import Commit, History, Point, RunInfo, SeriesKey
@@ -25,6 +26,7 @@ Identity = tuple[str, str, str, str, str]
 
 NEAR = 0.5
 ALL_SENTINELS = "median of all"
+SIDES_KEPT = 10_000  # of the two commits of a table, and not of a whole history
 FLOOR_SENTINELS = {"graph": "empty", "call": "empty-call", "submit": "empty-submit"}
 
 
@@ -82,7 +84,9 @@ class Index:
         self.order = {commit.sha: commit.order for commit in history.commits}
         self.commits = self._commits_by_device()
         self._noise: dict[SeriesKey, Noise | None] = {}
-        self._sides: dict[tuple[SeriesKey, str], dict[Identity, Side]] = {}
+        self.sides = lru_cache(maxsize=SIDES_KEPT)(self._sides)
+        self._shas = {key: tuple(by_commit) for key, by_commit in self._points.items()}
+        self._cards: dict[tuple[str, ...], frozenset[str]] = {}
         self._drifts: dict[tuple[tuple[str, ...], tuple[str, ...]], Mapping[str, Drift]] = {}
         self._common: dict[tuple[tuple[str, ...], tuple[str, ...]], Drift] = {}
         self._runs: dict[tuple[str, str], list[RunInfo]] = {}
@@ -100,15 +104,6 @@ class Index:
             for device, shas in sorted(measured.items())
         }
 
-    @cached_property
-    def by_run(self) -> Mapping[str, Mapping[SeriesKey, Point]]:
-        """Every point by its run, usable or not, and its series."""
-        found: dict[str, dict[SeriesKey, Point]] = {}
-        for key, points in self.history.series.items():
-            for point in points:
-                found.setdefault(point.run_id, {})[key] = point
-        return found
-
     def keys(self, device: str) -> list[SeriesKey]:
         """Return the series of a device."""
         return [key for key in self._points if key.device == device]
@@ -124,23 +119,27 @@ class Index:
 
     def last_measured(self, key: SeriesKey, upto: Commit) -> str | None:
         """Return the newest commit up to one that measured a series."""
-        # Points are in the order of their commits, so the first from the end is the newest.
-        newest_first = reversed(self._points[key])
-        return next((sha for sha in newest_first if self.order[sha] <= upto.order), None)
+        # Points are in the order of their commits.
+        place = bisect_right(self._shas[key], upto.order, key=self.order.__getitem__)
+        return self._shas[key][place - 1] if place else None
 
     def identity(self, point: Point) -> Identity:
         """Return what two points must share to be compared."""
         return point.method_id, point.workload_hash, *self._epochs[point.run_id]
 
-    def sides(self, key: SeriesKey, commit: str) -> dict[Identity, Side]:
+    def _sides(self, key: SeriesKey, commit: str) -> dict[Identity, Side]:
         """Return the sides that a commit offers, by identity, the newest last."""
-        if (key, commit) not in self._sides:
-            groups: dict[Identity, list[Point]] = {}
-            for point in self.points(key, commit):
-                groups.setdefault(self.identity(point), []).append(point)
-            made = {identity: _joined(commit, points) for identity, points in groups.items()}
-            self._sides[key, commit] = made
-        return self._sides[key, commit]
+        groups: dict[Identity, list[Point]] = {}
+        for point in self.points(key, commit):
+            groups.setdefault(self.identity(point), []).append(point)
+        return {identity: _joined(commit, points) for identity, points in groups.items()}
+
+    def cards(self, side: Side) -> frozenset[str]:
+        """Return the physical cards of a side, as far as its runs name them."""
+        if side.run_ids not in self._cards:
+            found = (self.history.runs[run_id].device.uuid_hash for run_id in side.run_ids)
+            self._cards[side.run_ids] = frozenset(card for card in found if card)
+        return self._cards[side.run_ids]
 
     def noise(self, key: SeriesKey) -> Noise | None:
         """Return the noise of a series: how far replicates of one commit differ."""
@@ -150,8 +149,12 @@ class Index:
 
     def replicates(self, key: SeriesKey, without: str = "") -> Iterator[tuple[float, ...]]:
         """Yield the replicates of every side of a series, but those of one commit."""
-        for sha in self._points[key]:
-            if sha != without:
+        for sha, points in self._points[key].items():
+            if sha == without:
+                continue
+            if len(points) == 1:
+                yield points[0].medians_ns
+            else:
                 yield from (side.point.medians_ns for side in self.sides(key, sha).values())
 
     def epochs(self, key: SeriesKey) -> list[list[Side]]:
@@ -215,8 +218,8 @@ def _joined(commit: str, points: Sequence[Point]) -> Side:
         return Side(commit, last, run_ids)
     medians = tuple(ns for point in passed for ns in point.medians_ns)
     low, middle, high = mean_interval(medians)
-    joined = replace(
-        last, medians_ns=medians, median_ns=middle, ci_low_ns=low, ci_high_ns=high,
+    joined = last._replace(
+        medians_ns=medians, median_ns=middle, ci_low_ns=low, ci_high_ns=high,
         samples=sum(point.samples for point in passed),
     )  # fmt: skip
     return Side(commit, joined, run_ids)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from collector.history.cards import Family, card_cause, is_control, other_cards, with_card_floors
@@ -51,26 +52,20 @@ class Row:
 class CommitTable:
     """All series of one device at a commit against the commit before it that was measured.
 
-    `drifts` holds the change of each sentinel between the two commits. A row may compare with an
-    older commit, where the one before did not measure its series. `card_floors` holds the least
-    change that counts for an op and timer where two cards measured.
+    `counts` holds the number of rows of each verdict that occurs, `drifts` the change of each
+    sentinel between the two commits. A row may compare with an older commit, where the one before
+    did not measure its series. `card_floors` holds the least change that counts for an op and timer
+    where two cards measured.
     """
 
     device: str
     before: Commit
     after: Commit
     rows: tuple[Row, ...]
+    counts: Mapping[RowVerdict, int]
     differences: tuple[Difference, ...]
     drifts: Mapping[str, Drift]
-    card_floors: Mapping[Family, float] = field(default_factory=dict)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Number of rows of each verdict that occurs."""
-        found: dict[str, int] = {}
-        for row in self.rows:
-            found[row.verdict] = found.get(row.verdict, 0) + 1
-        return found
+    card_floors: Mapping[Family, float]
 
 
 def commit_table(
@@ -94,9 +89,8 @@ def commit_table(
         _accepted(_with_host(row, by_key), index.history, after)
         for row in sorted(rows, key=lambda row: row.key)
     )
-    return CommitTable(
-        device, before, after, told, differences, _drifts(index, device, before, after), floors
-    )
+    counts, drifts = Counter(row.verdict for row in told), _drifts(index, device, before, after)
+    return CommitTable(device, before, after, told, counts, differences, drifts, floors)
 
 
 def _earlier(index: Index, key: SeriesKey, before: Commit, exact: bool) -> str | None:
@@ -138,7 +132,7 @@ def paired(index: Index, key: SeriesKey, then: Side, now: Side, noise: Noise | N
     return Pair(
         key, then, now, comparison, name,
         control=is_control(index.history, key, then, now),
-        other_card=other_cards(index.history, then, now),
+        other_card=other_cards(index, then, now),
         own_floor=comparison.floor,
     )  # fmt: skip
 
@@ -210,7 +204,7 @@ def _with_host(row: Row, by_key: Mapping[SeriesKey, Row]) -> Row:
     """Add the host as the cause where the call moved and its device time did not."""
     if row.key.timer == "graph" or row.verdict not in ("regressed", "improved"):
         return row
-    device = by_key.get(replace(row.key, timer="graph"))
+    device = by_key.get(row.key._replace(timer="graph"))
     if device is None or device.judgement is None or row.judgement is None:
         return row
     apart = device.judgement.comparison

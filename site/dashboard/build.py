@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -18,7 +18,7 @@ from collector.history.model import History
 from collector.history.processes import spread
 from dashboard import pages
 from dashboard.book import Book, make_book
-from dashboard.changes import change_pages, paged_commits
+from dashboard.changes import COMMIT_PAGES, Step, change_pages, find_steps, paged_commits
 from dashboard.code_diff import wanted
 from dashboard.code_history import CodeHistory, code_history, read_code, read_texts
 from dashboard.compare_page import compare_page
@@ -91,7 +91,7 @@ def render(
 
 def _files(book: Book) -> Iterator[File]:
     """Return all pages; those of ops take most of the time and know nothing of one another."""
-    jobs = [partial(_shared_files, book)]
+    jobs = [partial(_shared_files, book, find_steps(book))]
     for op in book.history.ops.values():
         jobs += [partial(op_files, book, op), partial(shared_op, book, op)]
     return chain.from_iterable(spread([partial(_all, job) for job in jobs]))
@@ -101,13 +101,13 @@ def _all(job: Callable[[], Iterator[File]]) -> list[File]:
     return list(job())
 
 
-def _shared_files(book: Book) -> Iterator[File]:
-    tables = commit_tables(book.history, index=book.index)
+def _shared_files(book: Book, steps: Sequence[Step]) -> Iterator[File]:
+    tables = commit_tables(book.history, book.index, whole=COMMIT_PAGES)
     yield from pages.home(book, tables)
     yield from pages.kernels(book)
     yield from roofline(book)
     yield from compare_page(book, tables)
-    yield from change_pages(book, tables)
+    yield from change_pages(book, tables, steps)
     yield from compiler(book, frozenset(one.sha for one in paged_commits(book, tables)))
     yield from device_pages(book)
     yield from health(book, tables)

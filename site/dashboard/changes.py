@@ -6,10 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from statistics import fmean
 
 from collector.history.model import Commit, History, SeriesKey
+from collector.history.processes import spread
 from collector.levels import ChangePoint, Level
 from dashboard import format as words
 from dashboard.book import Book
@@ -37,6 +39,7 @@ ROWS_SHOWN = 60
 FEED = "regressions/feed.xml"
 FEED_ENTRIES = 50
 CODE_TOLD = 3
+STEP_JOBS = 8
 STATES = ("open", "acknowledged", "new", "confirmed", "reverted")
 REST = {
     "inconclusive": "inconclusive",
@@ -142,13 +145,15 @@ def sizes_text(key: SeriesKey) -> str:
     return ", ".join([*(f"{name} {words.binary(size)}" for name, size in key.sizes), key.dtype])
 
 
-def change_pages(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
+def change_pages(
+    book: Book, tables: tuple[CommitTable, ...], steps: Sequence[Step]
+) -> Iterator[File]:
     """Return regressions, feed, list of commits and a page for each recent or changed commit."""
     changes = [
         Change(table, row) for table in tables for row in table.rows if row.verdict in CHANGES
     ]
     paged = paged_commits(book, tables)
-    yield _regressions(book, tables, changes, paged)
+    yield _regressions(book, tables, changes, paged, steps)
     yield FEED, _feed(book, changes, paged)
     yield _commits(book, tables, paged)
     whole = {commit.sha for commit in paged[-WHOLE_TABLES:]}
@@ -165,9 +170,13 @@ def paged_commits(book: Book, tables: tuple[CommitTable, ...]) -> list[Commit]:
 
 
 def _regressions(
-    book: Book, tables: Sequence[CommitTable], changes: list[Change], paged: list[Commit]
+    book: Book,
+    tables: Sequence[CommitTable],
+    changes: list[Change],
+    paged: list[Commit],
+    steps: Sequence[Step],
 ) -> File:
-    steps, found = _steps(book), cause_groups(book.history, tables)
+    found = cause_groups(book.history, tables)
     return book.write(
         "regressions.md",
         "regressions.md.j2",
@@ -218,12 +227,19 @@ def _same(names: set[str]) -> dict[str, str]:
     return {name: name for name in sorted(names)}
 
 
-def _steps(book: Book) -> list[Step]:
+def find_steps(book: Book) -> list[Step]:
     """Return the changes of level that the histories show, the largest first."""
-    levels = series_levels(book.history, book.index)
-    epochs = [(key, one) for key, ones in levels.items() for one in ones]
-    found = [step for key, epoch in epochs for step in _steps_of(book.history, key, epoch)]
+    keys = list(book.history.series)
+    size = max(1, -(-len(keys) // STEP_JOBS))
+    jobs = [partial(_steps, book, keys[at : at + size]) for at in range(0, len(keys), size)]
+    found = chain.from_iterable(spread(jobs))
     return sorted(found, key=lambda step: -abs(step.change.log_ratio))
+
+
+def _steps(book: Book, keys: Sequence[SeriesKey]) -> list[Step]:
+    levels = series_levels(book.index, keys).items()
+    epochs = [(key, one) for key, ones in levels for one in ones]
+    return [step for key, epoch in epochs for step in _steps_of(book.history, key, epoch)]
 
 
 def _steps_of(history: History, key: SeriesKey, epoch: SeriesLevels) -> Iterator[Step]:

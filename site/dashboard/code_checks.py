@@ -90,12 +90,12 @@ def _assembler(run: RunInfo) -> str | None:
 def _loaded(history: History, commit: str | None) -> dict[str, list[tuple[SeriesKey, KernelCode]]]:
     """Return the loaded kernels of each run, whatever timer and cache saw them."""
     found: dict[str, dict[tuple[SeriesKey, KernelCode], None]] = {}
-    for key, points in history.series.items():
-        plain = replace(key, timer="", cache="", mode="")
-        for point in points:
-            if point.codegen and (commit is None or point.commit == commit):
+    for run_id, run in history.runs.items():
+        if commit is None or run.source.commit == commit:
+            for key, point in history.by_run[run_id].items():
+                plain = key._replace(timer="", cache="", mode="")
                 for kernel in point.codegen:
-                    found.setdefault(point.run_id, {})[plain, kernel] = None
+                    found.setdefault(run_id, {})[plain, kernel] = None
     return {run_id: list(kernels) for run_id, kernels in found.items()}
 
 

@@ -121,11 +121,11 @@ def _run_end(run: RunInfo) -> End:
 def rows_of(index: Index, end: End) -> list[EndRow]:
     """Return the series of an end; one that was measured in two ways is there twice."""
     if len(end.runs) == 1:
-        return [EndRow(*pair) for pair in sorted(index.by_run.get(end.newest.run_id, {}).items())]
+        return [EndRow(*pair) for pair in sorted(index.history.by_run[end.newest.run_id].items())]
     runs = {run.run_id for run in end.runs}
     return [
         EndRow(key, side.point)
-        for key in sorted({key for run in runs for key in index.by_run.get(run, {})})
+        for key in sorted({key for run in runs for key in index.history.by_run[run]})
         for side in index.sides(key, end.commit or "").values()
         if runs >= set(side.run_ids)
     ]

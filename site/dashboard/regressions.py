@@ -5,9 +5,9 @@ Runs of a dirty tree and runs without a commit stay in the history, but no table
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
 from collector.history.model import History, Point, RunInfo, SeriesKey
 from collector.history.sides import Index, usable
@@ -15,6 +15,7 @@ from collector.history.tables import CommitTable as CommitTable
 from collector.history.tables import Row as Row
 from collector.history.tables import commit_table
 from collector.levels import Levels, find_levels
+from dashboard.cause_groups import CHANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,25 @@ def left_out_runs(history: History) -> tuple[RunInfo, ...]:
 
 
 def commit_tables(
-    history: History, newest: int | None = None, index: Index | None = None
+    history: History, index: Index | None = None, whole: int | None = None
 ) -> tuple[CommitTable, ...]:
     """Return the table of each device and commit, newest commit first.
 
-    `newest` bounds the tables of each device to its last commits. An `index` of the same history
-    keeps what it found, such as the noise of each series.
+    Only the last `whole` of each device keep rows where nothing changed: a long history has too
+    many. An `index` of the same history keeps what it found, such as the noise of each series.
     """
     index = index or Index(history)
-    tables = [
-        commit_table(index, device, before, after)
-        for device, commits in index.commits.items()
-        for before, after in list(pairwise(commits))[-newest if newest else 0 :]
-    ]
+    tables = chain.from_iterable(_tables_of(index, device, whole) for device in index.commits)
     return tuple(sorted(tables, key=lambda table: (-table.after.order, table.device)))
+
+
+def _tables_of(index: Index, device: str, whole: int | None) -> Iterator[CommitTable]:
+    pairs = list(pairwise(index.commits[device]))
+    old = len(pairs) - whole if whole is not None else 0
+    for place, (before, after) in enumerate(pairs):
+        table = commit_table(index, device, before, after)
+        calm = not set(table.counts) & set(CHANGES)
+        yield replace(table, rows=()) if calm and place < old else table
 
 
 def since_first(history: History, device: str) -> CommitTable | None:
@@ -58,11 +64,10 @@ def since_first(history: History, device: str) -> CommitTable | None:
 
 
 def series_levels(
-    history: History, index: Index | None = None
+    index: Index, keys: Iterable[SeriesKey]
 ) -> Mapping[SeriesKey, tuple[SeriesLevels, ...]]:
-    """Return the levels of every series, one entry for each epoch; no level crosses one."""
-    index = index or Index(history)
-    return {key: tuple(_levels(index, key)) for key in history.series}
+    """Return the levels of series, one entry for each epoch; no level crosses one."""
+    return {key: tuple(_levels(index, key)) for key in keys}
 
 
 def _levels(index: Index, key: SeriesKey) -> Iterator[SeriesLevels]:
