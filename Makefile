@@ -17,7 +17,7 @@ ifdef PYTHON
 needed = @$(PYTHON) -c 'import $(1)' || { echo "$(PYTHON) lacks what is named above:" \
   "install it there, or leave PYTHON out" >&2; exit 1; }
 setup-site:
-	$(call needed,jinja2$(,) material$(,) mkdocs$(,) PIL$(,) plotly$(,) pydantic$(,) ruptures$(,) yaml)
+	$(call needed,jinja2$(,) material$(,) mkdocs$(,) PIL$(,) plotly$(,) pydantic$(,) yaml)
 setup-full:
 	$(call needed,pydantic$(,) rich$(,) torch$(,) typer)
 else

@@ -1,4 +1,4 @@
-"""Levels of a history: where a series changes for good, in pure Python around ruptures.
+"""Levels of a history: where a series changes for good, in pure Python.
 
 Everything is done on logarithms of replicate medians, as in `verdict`.
 """
@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
+from collector.pelt import breaks
 from collector.verdict import FLOOR, Noise, logs_of
 
 State = Literal["new", "confirmed", "reverted"]
@@ -70,7 +71,7 @@ def find_levels(times_ns: Sequence[float], *, noise: Noise | None = None) -> Lev
         return Levels((), (), ())
     sd_log = max(noise.sd_log if noise else _sd_of_steps(logs), LEAST_SD_LOG)
     least = max(math.log1p(FLOOR), noise.aa_95 if noise else 0.0)
-    bounds = _bounds(logs, sd_log)
+    bounds = _bounds(logs, sd_log, least)
     while (weak := _weakest(logs, bounds, sd_log, least)) is not None:
         bounds.remove(weak)
     pieces = [logs[start:stop] for start, stop in pairwise(bounds)]
@@ -88,14 +89,12 @@ def find_levels(times_ns: Sequence[float], *, noise: Noise | None = None) -> Lev
     return Levels(tuple(levels), tuple(_changes(pieces, bounds, sd_log)), tuple(outliers))
 
 
-def _bounds(logs: Sequence[float], sd_log: float) -> list[int]:
+def _bounds(logs: Sequence[float], sd_log: float, least: float) -> list[int]:
     """Return the ends of the stretches that PELT finds, both ends of the series among them."""
     n = len(logs)
-    # No change can pass the floor then, and ruptures takes seconds to import.
-    if n < 2 * LEAST_LEVEL or max(logs) - min(logs) < math.log1p(FLOOR):
+    # No change can pass the floor then.
+    if n < 2 * LEAST_LEVEL or max(logs) - min(logs) < least:
         return [0, n]
-    from collector.pelt import breaks
-
     # The mean absolute deviation of normal noise is 0.8 standard deviations.
     penalty = 3 * math.log(n) * 0.8 * sd_log
     return [0, *breaks(_calmed(logs, sd_log), penalty, LEAST_LEVEL), n]

@@ -3,12 +3,15 @@ import random
 from dataclasses import replace
 from statistics import fmean, stdev
 
+import numpy as np
 import pytest
+import ruptures
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
 from collector.levels import find_levels
+from collector.pelt import Stretch, breaks
 from collector.verdict import (
     Drift,
     Noise,
@@ -385,17 +388,30 @@ def test_histories_without_a_change_raise_no_alarm():
     assert alarms / 500 <= 0.02
 
 
-def test_costs_of_levels_are_those_of_ruptures():
-    import numpy as np
-    import ruptures
+def test_cost_of_a_stretch_is_that_of_ruptures_however_it_grew():
+    values = np.array(around(1.0, 0.01, 30, random.Random(1)))
+    theirs = ruptures.costs.CostL1().fit(values.reshape(-1, 1))
+    for start in (0, 3, 11):
+        ours = Stretch(start, before=0.0)
+        for end, value in enumerate(values[start:], start=start + 1):
+            ours.add(value)
+            assert ours.cost == pytest.approx(theirs.error(start, end) if end - start > 1 else 0.0)
 
-    from collector.pelt import AbsoluteCost, breaks
 
-    rng = random.Random(1)
-    series = around(1.0, 0.01, 15, rng) + around(1.05, 0.01, 15, rng)
-    column = np.array(series).reshape(-1, 1)
-    theirs = ruptures.Pelt(model="l1", min_size=3, jump=1).fit(column)
-    ours = AbsoluteCost().fit(column)
-    for start, end in [(0, 30), (3, 8), (10, 21), (5, 7)]:
-        assert ours.error(start, end) == pytest.approx(theirs.cost.error(start, end))
-    assert [*breaks(series, 0.05, 3), 30] == theirs.predict(pen=0.05)
+@pytest.mark.parametrize("size", [6, 7, 20, 60])
+def test_levels_begin_where_ruptures_says(size):
+    rng, found = random.Random(size), 0
+    for _ in range(25):
+        steps = [rng.choice((0, 0, 0, 0, 0.02, -0.03)) for _ in range(size)]
+        noise = [rng.gauss(0, 1e-3) for _ in range(size)]
+        values = [sum(steps[:n]) + noise[n] for n in range(size)]
+        theirs = ruptures.Pelt(model="l1", min_size=3, jump=1).fit(np.array(values))
+        ours = breaks(values, 0.01, 3)
+        assert [*ours, size] == theirs.predict(pen=0.01)
+        found += len(ours)
+    assert found > 5
+
+
+@pytest.mark.parametrize("at", [3, 10, 17])
+def test_levels_without_any_noise_begin_at_the_step(at):
+    assert breaks([1.0] * at + [2.0] * (20 - at), 0.01, 3) == [at]
