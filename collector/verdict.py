@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from statistics import fmean, quantiles
+from statistics import quantiles
 from typing import Literal
 
 from scipy.special import stdtr, stdtrit
@@ -37,6 +37,16 @@ class Noise:
     sd_log: float
     degrees: int
     aa_95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Logarithms of replicate medians, with mean and variance; a single one has no variance."""
+
+    logs: tuple[float, ...]
+    degrees: int
+    mean: float
+    variance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +123,12 @@ def noise_model(groups: Iterable[Sequence[float]]) -> Noise | None:
 
     None below ten degrees of freedom: such a model would be a guess.
     """
-    logs = [logs_of(group) for group in groups if len(group) > 1]
-    degrees = sum(len(group) - 1 for group in logs)
+    found = [_sample(tuple(group)) for group in groups if len(group) > 1]
+    degrees = sum(one.degrees for one in found)
     if degrees < LEAST_DEGREES:
         return None
-    pooled = sum((len(group) - 1) * _variance(group) for group in logs) / degrees
-    apart = [abs(a - b) for group in logs for a, b in combinations(group, 2)]
+    pooled = sum(one.degrees * one.variance for one in found) / degrees
+    apart = [abs(a - b) for one in found for a, b in combinations(one.logs, 2)]
     return Noise(math.sqrt(pooled), degrees, quantiles(apart, n=20, method="inclusive")[-1])
 
 
@@ -126,10 +136,9 @@ def drift_of(before: Sequence[float], after: Sequence[float]) -> Drift:
     """Return the drift that one sentinel shows; none where a side did not measure it."""
     if not before or not after:
         return NO_DRIFT
-    error, _ = (
-        _welch(logs_of(before), logs_of(after)) if min(len(before), len(after)) > 1 else (0, 0)
-    )
-    return Drift(fmean(logs_of(after)) - fmean(logs_of(before)), error)
+    a, b = _sample(tuple(before)), _sample(tuple(after))
+    error, _ = _welch(a, b) if a.degrees and b.degrees else (0, 0)
+    return Drift(b.mean - a.mean, error)
 
 
 def compare(
@@ -141,23 +150,24 @@ def compare(
     tick_ns: float = 0.0,
 ) -> Comparison:
     """Compare replicate medians in ns; ValueError when a side is empty or holds no valid time."""
-    a, b = logs_of(before), logs_of(after)
-    if not a or not b:
+    if not before or not after:
         raise ValueError("both sides need at least one replicate")
-    time_ns = math.exp(fmean(a))
-    log_ratio = fmean(b) - fmean(a) - drift.log_ratio
+    a, b = _sample(tuple(before)), _sample(tuple(after))
+    n_before, n_after = len(before), len(after)
+    time_ns = math.exp(a.mean)
+    log_ratio = b.mean - a.mean - drift.log_ratio
     error, degrees, basis = _error(a, b, noise)
     tick = tick_ns / time_ns
     floor = _noise_floor(a, b, noise, tick=tick, time_ns=time_ns)
     if error is None or degrees is None:
         return Comparison(
-            len(a), len(b), log_ratio, drift, floor, None, None, None, None, None, None, basis
+            n_before, n_after, log_ratio, drift, floor, None, None, None, None, None, None, basis
         )
     # Times are multiples of the tick, so equal medians do not prove that the noise is zero.
     error = math.hypot(max(error, tick / math.sqrt(12)), drift.standard_error)
     half = error * _t_quantile(degrees, 1 - ALPHA / 2)
     return Comparison(
-        len(a), len(b), log_ratio, drift, floor, error, degrees,
+        n_before, n_after, log_ratio, drift, floor, error, degrees,
         log_ratio - half, log_ratio + half, _p_value(log_ratio, error, degrees),
         _smallest_seen(half, floor, error, degrees), basis,
     )  # fmt: skip
@@ -197,70 +207,74 @@ def judge(family: Sequence[Comparison]) -> tuple[Judgement, ...]:
 
 def mean_interval(medians: Sequence[float]) -> tuple[float, float, float]:
     """Return the geometric mean of replicate medians as (low, mean, high) at 95 %."""
-    logs = logs_of(medians)
-    middle, half = fmean(logs), 0.0
-    if len(logs) > 1:
-        error = math.sqrt(_variance(logs) / len(logs))
-        half = error * _t_quantile(len(logs) - 1, 1 - ALPHA / 2)
-    return math.exp(middle - half), math.exp(middle), math.exp(middle + half)
+    one, half = _sample(tuple(medians)), 0.0
+    if one.degrees:
+        error = math.sqrt(one.variance / len(one.logs))
+        half = error * _t_quantile(one.degrees, 1 - ALPHA / 2)
+    return math.exp(one.mean - half), math.exp(one.mean), math.exp(one.mean + half)
 
 
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
     """Return the ratio of two sets of replicate medians, two or more each, with its interval."""
-    a, b = logs_of(denominator), logs_of(numerator)
+    a, b = _sample(tuple(denominator)), _sample(tuple(numerator))
     error, degrees = _welch(a, b)
-    middle, half = fmean(b) - fmean(a), error * _t_quantile(degrees, 1 - ALPHA / 2)
+    middle, half = b.mean - a.mean, error * _t_quantile(degrees, 1 - ALPHA / 2)
     return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
 
 
 def logs_of(times_ns: Sequence[float]) -> list[float]:
     """Return the logarithms of times; ValueError for a value that is no time."""
-    if not all(math.isfinite(time) and time > 0 for time in times_ns):
+    if not all(0 < time < math.inf for time in times_ns):
         raise ValueError(f"times must be finite and above zero: {list(times_ns)}")
-    return [math.log(time) for time in times_ns]
+    return list(map(math.log, times_ns))
 
 
-def _error(
-    a: Sequence[float], b: Sequence[float], noise: Noise | None
-) -> tuple[float | None, float | None, Basis]:
+@lru_cache(maxsize=4096)
+def _sample(times_ns: tuple[float, ...]) -> Sample:
+    # Each side is the later one of a pair, then the earlier one of the next.
+    # statistics.variance counts in fractions: ten times slower, and histories have many points.
+    logs = tuple(logs_of(times_ns))
+    mean, degrees = math.fsum(logs) / len(logs), len(logs) - 1
+    apart = math.fsum([(value - mean) ** 2 for value in logs])
+    return Sample(logs, degrees, mean, apart / degrees if degrees else 0.0)
+
+
+def _error(a: Sample, b: Sample, noise: Noise | None) -> tuple[float | None, float | None, Basis]:
     """Return standard error, degrees of freedom and where they come from."""
-    fresh = min(len(a), len(b)) > 1
+    fresh = bool(a.degrees and b.degrees)
     if noise is not None and not (fresh and _pooled_sd(a, b) > 2 * noise.sd_log):
-        return noise.sd_log * math.sqrt(1 / len(a) + 1 / len(b)), noise.degrees, "noise-model"
+        return noise.sd_log * _root_of_counts(a, b), noise.degrees, "noise-model"
     if fresh:
         return *_welch(a, b), "welch"
     return None, None, "none"
 
 
-def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+def _welch(a: Sample, b: Sample) -> tuple[float, float]:
     """Return standard error and degrees of freedom after Welch and Satterthwaite."""
-    parts = [(_variance(side) / len(side), len(side) - 1) for side in (a, b)]
-    total = sum(part for part, _ in parts)
+    first, second = a.variance / len(a.logs), b.variance / len(b.logs)
+    total = first + second
     # Below this the squares underflow; without any spread the sides count alike.
     if total < 1e-150:
-        return 0.0, len(a) + len(b) - 2
-    return math.sqrt(total), total**2 / sum(part**2 / n for part, n in parts)
+        return 0.0, a.degrees + b.degrees
+    return math.sqrt(total), total**2 / (first**2 / a.degrees + second**2 / b.degrees)
 
 
-def _variance(row: Sequence[float]) -> float:
-    # statistics.variance counts in fractions: ten times slower, and histories have many points.
-    middle = fmean(row)
-    return math.fsum((value - middle) ** 2 for value in row) / (len(row) - 1)
-
-
-def _pooled_sd(*sides: Sequence[float]) -> float:
-    wide = [side for side in sides if len(side) > 1]
-    degrees = sum(len(side) - 1 for side in wide)
-    total = sum((len(side) - 1) * _variance(side) for side in wide)
+def _pooled_sd(a: Sample, b: Sample) -> float:
+    degrees = a.degrees + b.degrees
+    total = a.degrees * a.variance + b.degrees * b.variance
     return math.sqrt(total / degrees) if degrees else 0.0
 
 
+def _root_of_counts(a: Sample, b: Sample) -> float:
+    return math.sqrt(1 / len(a.logs) + 1 / len(b.logs))
+
+
 def _noise_floor(
-    a: Sequence[float], b: Sequence[float], noise: Noise | None, *, tick: float, time_ns: float
+    a: Sample, b: Sample, noise: Noise | None, *, tick: float, time_ns: float
 ) -> float:
     """Return the smallest relative change that noise and clock leave in sight."""
     sd_log = noise.sd_log if noise else _pooled_sd(a, b)
-    spread = 3 * sd_log * math.sqrt(1 / len(a) + 1 / len(b))
+    spread = 3 * sd_log * _root_of_counts(a, b)
     return max(
         math.expm1(spread),
         2 * tick,
