@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from collector.history.model import Ceilings, History, Point
 from collector.history.roof import Roof, pipe_flops_per_s, roof_in
@@ -80,6 +81,7 @@ class Scene:
     curves: Curves
     styles: Mapping[str, Style]
     roofs: dict[tuple[str, int], Roof | None] = field(default_factory=dict, init=False, repr=False)
+    known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def axis(self) -> Axis:

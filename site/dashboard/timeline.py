@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from collector.history.model import Commit, Point, RunInfo
@@ -18,19 +18,66 @@ EPOCH_NAMES = ("driver", "torch", "triton")
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What the runs of a view on a clean tree measured: a run of each commit, and by implementation
+    and size the point of each commit and the commits with a time.
+    """
+
+    runs: Mapping[str | None, RunInfo]
+    latest: Mapping[tuple[str, int], Mapping[str | None, Point]]
+    timed: Mapping[tuple[str, int], set[str | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
-    """The commits that a view was measured at, and where they fall into epochs."""
+    """The commits that a view was measured at, and where they fall into epochs.
+
+    `lines` holds what was drawn before: several charts show the same.
+    """
 
     scene: Scene
     commits: tuple[Commit, ...]
     rules: tuple[Strip, ...]
+    lines: dict[tuple[str, int], Series | None] = field(default_factory=dict, repr=False)
+
+    def line(self, name: str, size: int) -> Series | None:
+        """Return an implementation at one size over the commits."""
+        if (name, size) not in self.lines:
+            self.lines[name, size] = _line(self.scene, name, size, self.commits)
+        return self.lines[name, size]
+
+
+def measured(scene: Scene) -> Measured:
+    """Return what a view holds, worked out once for all charts."""
+    if "measured" not in scene.known:
+        scene.known["measured"] = _measured(scene)
+    found: Measured = scene.known["measured"]
+    return found
+
+
+def _measured(scene: Scene) -> Measured:
+    clean = {run_id: run for run_id, run in scene.history.runs.items() if usable(run)}
+    points = {
+        (name, size): [point for point in every if point.run_id in clean]
+        for name, line in scene.curves.history.items()
+        for size, every in line.items()
+    }
+    return Measured(
+        runs={p.commit: clean[p.run_id] for every in points.values() for p in every},
+        latest={place: _latest(every) for place, every in points.items()},
+        timed={place: {p.commit for p in ps if p.median_ns} for place, ps in points.items()},
+    )
+
+
+def _latest(points: Iterable[Point]) -> Mapping[str | None, Point]:
+    """Return the point of each commit; the most replicates count, the last run of equals."""
+    ranked = sorted(points, key=lambda point: len(point.medians_ns))
+    return {point.commit: point for point in ranked}
 
 
 def timeline(scene: Scene, most: int = COMMITS_SHOWN) -> Timeline:
     """Return the last commits that have a clean point in this view."""
-    lines = scene.curves.history.values()
-    points = [point for line in lines for ps in line.values() for point in ps]
-    runs = {p.commit: scene.history.runs[p.run_id] for p in points if _clean(scene, p)}
+    runs = measured(scene).runs
     commits = [commit for commit in scene.history.commits if commit.sha in runs][-most:]
     return Timeline(scene, tuple(commits), tuple(_epochs(runs, commits)))
 
@@ -39,11 +86,9 @@ def sizes_of(times: Timeline) -> Mapping[int, tuple[int, int]]:
     """Return the sizes that have a time, each with its number of commits and implementations."""
     shown = {commit.sha for commit in times.commits}
     found: dict[int, list[set[str | None]]] = {}
-    for line in times.scene.curves.history.values():
-        for size, points in line.items():
-            measured = {p.commit for p in points if p.median_ns and _clean(times.scene, p)}
-            if measured & shown:
-                found.setdefault(size, []).append(measured & shown)
+    for (_, size), timed in measured(times.scene).timed.items():
+        if timed & shown:
+            found.setdefault(size, []).append(timed & shown)
     return {size: (len(set().union(*sets)), len(sets)) for size, sets in sorted(found.items())}
 
 
@@ -59,7 +104,7 @@ def history_chart(times: Timeline, size: int, relative: bool = True) -> Chart:
     `relative` divides by the first commit of an epoch, so that small changes can be seen.
     """
     curves, commits = times.scene.curves, times.commits
-    lines = [_line(times.scene, name, size, commits) for name in curves.names]
+    lines = [times.line(name, size) for name in curves.names]
     series = tuple(_relative(line) if relative else line for line in lines if line)
     title = "time over that of the first commit" if relative else "time of one call (µs)"
     return Chart(
@@ -95,15 +140,8 @@ def _relative(line: Series) -> Series:
     return replace(line, y=scaled(line.y), low=scaled(line.low), high=scaled(line.high))
 
 
-def _clean(scene: Scene, point: Point) -> bool:
-    return usable(scene.history.runs[point.run_id])
-
-
 def _line(scene: Scene, name: str, size: int, commits: Sequence[Commit]) -> Series | None:
-    every = scene.curves.history[name].get(size, ())
-    # Of several runs of a commit the one with the most replicates counts, the last of equals.
-    ranked = sorted(every, key=lambda point: len(point.medians_ns))
-    latest = {point.commit: point for point in ranked if _clean(scene, point)}
+    latest = measured(scene).latest.get((name, size), {})
     points = [latest.get(commit.sha) for commit in commits]
     if not any(point and point.median_ns for point in points):
         return None
