@@ -40,7 +40,7 @@ OUTSIDE = """[...document.querySelectorAll('.ka-svg')].filter(drawing => {
         element => element.getBoundingClientRect());
     return inner.height > outer.height || inner.width > outer.width;
 }).map(drawing => drawing.closest('figure').id)"""
-PICTURES = """Promise.all([...document.querySelectorAll('.ka-static img')].map(async picture => {
+PICTURES = """Promise.all([...document.querySelectorAll('img.ka-light')].map(async picture => {
     await picture.decode().catch(() => null);
     return [picture.closest('figure').dataset.chart, picture.naturalWidth > 0,
         picture.getBoundingClientRect().height];
@@ -346,28 +346,6 @@ def test_page_without_javascript_shows_all_static_charts(browser, address):
     assert page.locator(".ka-late").count() == 3 and page.locator(".ka-late:visible").count() == 0
     assert page.evaluate(OUTSIDE) == []
     assert page.is_hidden("form.ka-controls")
-    made.context.close()
-
-
-def test_room_is_kept_for_pictures_that_did_not_come(browser, address):
-    heights = []
-    for pattern in ("**/nothing", "**/assets/charts/*"):
-        made = Visitor(browser, address, java_script_enabled=False, **MODES["phone"])
-        made.page.route(pattern, lambda route: route.abort())
-        pictures = made.go("kernels/sinkhorn/").evaluate(PICTURES)
-        heights.append([(key, height) for key, _, height in pictures])
-        made.context.close()
-    assert heights[0] == heights[1] and len(heights[0]) == 3
-
-
-def test_pictures_turn_to_light_ink_on_a_dark_page_but_not_on_paper(browser, address):
-    made = Visitor(browser, address, **MODES["dark"])
-    made.page.route(LIBRARY, lambda route: route.abort())
-    page = made.go("kernels/sinkhorn/")
-    ink = "getComputedStyle(document.querySelector('#theory-chart img')).filter"
-    assert page.evaluate(ink).startswith("invert(1)")
-    page.emulate_media(media="print")
-    assert page.evaluate(ink) == "none"
     made.context.close()
 
 

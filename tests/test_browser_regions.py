@@ -1,10 +1,11 @@
-"""Pages of pipelines, of the compiler and of tables in a browser: themes, a phone, no script."""
+"""Pages of pipelines and of the compiler, pictures and tables: both themes, a phone, no script."""
 
 import pytest
 
+from dashboard.palette import COLOURS
 from tests import sigreg_records, synthetic
 from tests.code_records import WORKLOADS, code, line, run_plan, write
-from tests.test_browser import MODES, OVERFLOW
+from tests.test_browser import LIBRARY, MODES, OVERFLOW, PICTURES
 from tests.visiting import Visitor, build, needs_chromium
 
 pytestmark = [needs_chromium, pytest.mark.timeout(300)]
@@ -135,4 +136,46 @@ def test_records_are_sorted_on_a_phone(browser, address):
     head = page.locator("#cause-table th button", has_text="mean change")
     head.click()
     assert page.get_attribute("#cause-table th[aria-sort]", "aria-sort") == "ascending"
+    made.context.close()
+
+
+def test_room_is_kept_for_pictures_that_did_not_come(browser, address):
+    heights = []
+    for pattern in ("**/nothing", "**/assets/charts/*"):
+        made = Visitor(browser, address, java_script_enabled=False, **MODES["phone"])
+        made.page.route(pattern, lambda route: route.abort())
+        pictures = made.go("kernels/sigreg/").evaluate(PICTURES)
+        heights.append([(key, height) for key, _, height in pictures])
+        made.context.close()
+    assert heights[0] == heights[1] and len(heights[0]) == 3
+
+
+COLOURS_SEEN = """(async () => {
+    const [picture] = [...document.querySelectorAll('#theory-chart img')]
+        .filter(one => getComputedStyle(one).display !== 'none');
+    picture.loading = 'eager';
+    await picture.decode();
+    const pen = new OffscreenCanvas(720, 360).getContext('2d');
+    pen.drawImage(picture, 0, 0, 720, 360);
+    const { data } = pen.getImageData(0, 0, 720, 360);
+    const solid = Array.from({ length: data.length / 4 }, (_, i) => data.slice(4 * i, 4 * i + 4))
+        .filter(([,,, opaque]) => opaque === 255).map(colour => colour.slice(0, 3).join());
+    return [...new Set(solid)];
+})()"""
+
+
+def test_pictures_have_light_ink_on_a_dark_page_alone_and_the_colours_of_the_others(
+    browser, address
+):
+    made = Visitor(browser, address, **MODES["dark"])
+    made.page.route(LIBRARY, lambda route: route.abort())
+    page = made.go("kernels/sigreg/")
+    screen = set(page.evaluate(COLOURS_SEEN))
+    page.emulate_media(media="print")
+    paper = set(page.evaluate(COLOURS_SEEN))
+    light, dark = "219,227,234", "29,39,48"
+    assert (light in screen, dark in screen) == (True, False)
+    assert (light in paper, dark in paper) == (False, True)
+    ours = {",".join(str(int(c[i : i + 2], 16)) for i in (1, 3, 5)) for c in COLOURS[:-1]}
+    assert ours & screen == ours & paper != set()
     made.context.close()
