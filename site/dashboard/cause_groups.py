@@ -132,7 +132,11 @@ def _spark(history: History, table: CommitTable, rows: Sequence[Row]) -> Spark |
 
 
 def _clean(history: History, key: SeriesKey) -> Iterator[tuple[str, float]]:
-    """Yield commit and time of each run of a clean tree."""
-    for point in history.series[key]:
+    """Yield commit and time of each run of a clean tree, newest first, of as many as are drawn."""
+    seen: set[str] = set()
+    for point in reversed(history.series[key]):
         if point.commit and point.median_ns and usable(history.runs[point.run_id]):
+            seen.add(point.commit)
+            if len(seen) > SPARK_COMMITS:
+                return
             yield point.commit, point.median_ns
