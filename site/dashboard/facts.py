@@ -7,6 +7,8 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from collector.history.causes import environment_of
 from collector.history.machine import LINK_FLOORS
@@ -233,17 +235,26 @@ def _coverage(book: Book) -> list[tuple[str, str, Counter[str]]]:
     return [(op, name, counts) for (op, name), counts in found.items()]
 
 
-def _failures(book: Book) -> list[tuple[str, list[str], str, list[str]]]:
+def _failures(book: Book) -> list[tuple[str, list[str], str, str]]:
     """Group the cases without a time by op, reason and sizes: mostly all implementations alike."""
-    found: dict[tuple[str, str, str], dict[str, None]] = {}
+    found: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
     for curves, name, size, point in _latest(book):
         if point.median_ns is None:
-            where = found.setdefault((curves.op.name, name, status_words(point)), {})
-            where[f"{curves.axis} {words.binary(size)}"] = None
-    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+            where = found.setdefault((curves.op.name, name, status_words(point)), set())
+            where.add((curves.axis, size))
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for (op, name, why), sizes in found.items():
-        alike.setdefault((op, why, tuple(sizes)), []).append(name)
-    return [(op, names, why, list(sizes)) for (op, why, sizes), names in alike.items()]
+        alike.setdefault((op, why, _sizes_text(sizes)), []).append(name)
+    return [(op, names, why, sizes) for (op, why, sizes), names in alike.items()]
+
+
+def _sizes_text(sizes: set[tuple[str, int]]) -> str:
+    """Write sizes in order, each name once, for example `rows 512, 2Ki; hidden 128Ki`."""
+    by_axis = groupby(sorted(sizes), key=itemgetter(0))
+    texts = (
+        f"{axis} {', '.join(words.binary(size) for _, size in pairs)}" for axis, pairs in by_axis
+    )
+    return "; ".join(texts)
 
 
 def _flags(book: Book) -> list[tuple[str, str, int, list[str]]]:
