@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -118,12 +118,22 @@ def notes_of(one: Compared) -> list[str]:
     if one.other_model:
         made.append(f"not comparable: the devices are of two models ({one.other_model})")
     made += [note for runs in (one.before_runs, one.after_runs) for note in _run_notes(runs)]
-    for (op, timer), floor in sorted(one.table.card_floors.items()):
-        least = f"{op} {timer}: changes below {percent(floor, 1)} do not count"
-        made.append(f"another card: {least}, unchanged code moved as much")
+    made += _card_notes(one.table.card_floors)
     if one.left_out:
         made.append(f"not measured by the candidate: {', '.join(one.left_out)}")
     return [*made, *_drift_note(one)]
+
+
+def _card_notes(floors: Mapping[tuple[str, str], float]) -> list[str]:
+    """Say for which ops a change may be that of the card, those of one floor together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (op, timer), floor in sorted(floors.items()):
+        alike.setdefault((timer, percent(floor, 1)), []).append(op)
+    least = "do not count, unchanged code moved as much"
+    return [
+        f"another card: {timer} times of {', '.join(ops)}: changes below {floor} {least}"
+        for (timer, floor), ops in alike.items()
+    ]
 
 
 def _run_notes(runs: Iterable[RunInfo]) -> list[str]:

@@ -75,6 +75,14 @@ def test_pytorch_that_moves_is_told_not_to_be_this_projects_kernel(uuids, kind):
     )
 
 
+def test_what_torch_compile_picks_anew_hides_no_change_on_another_card():
+    twice = (1, "sinkhorn", "torch.compile")
+    found = table(seed=3, uuids=TWO_CARDS, effects={twice: 2.4, PACKED: 1.1})
+    assert {row.verdict for row in of(found, "triton-packed")} == {"regressed"}
+    assert {row.verdict for row in of(found, "torch.compile")} == {"inconclusive"}
+    assert kinds(of(found, "torch.compile")) == {"card"}
+
+
 def test_a_card_without_a_name_is_taken_for_the_same(tmp_path):
     synthetic.build(tmp_path, synthetic.Plan(**SMALL, commits=2, replicates=4, uuids=TWO_CARDS))
     path = sorted(tmp_path.rglob("*.jsonl"))[0]
