@@ -28,7 +28,8 @@ def test_another_card_is_told_with_what_it_alone_may_move(tmp_path):
     result = built(tmp_path, uuids=cards, spread=0.03)
     assert result.exit_code == 0
     assert any(
-        note.startswith("another card: sinkhorn graph") for note in notes_of(result.devices[0])
+        note.startswith("another card: graph times of sinkhorn: ")
+        for note in notes_of(result.devices[0])
     )
 
 
