@@ -95,9 +95,10 @@ class Bench:
                 generator = torch.Generator(device=self.where).manual_seed(plan.SEED + index)
                 self.sets.append(op.draw(mode, workload, generator, self.where))
                 if self.where == "cuda":
-                    self.gaps.append(
-                        torch.empty(gap_bytes(self.sets[-1]), dtype=torch.uint8, device="cuda")
-                    )
+                    self.gaps += [
+                        torch.empty(size, dtype=torch.uint8, device="cuda")
+                        for size in gap_bytes(self.sets[-1])
+                    ]
         return self.sets[:count]
 
     def agreed(self, verdict: correctness.Verdict) -> correctness.Verdict:
@@ -124,16 +125,17 @@ class Bench:
             torch.cuda.empty_cache()
 
 
-def gap_bytes(inputs: Inputs) -> int:
-    """Draw how much memory to leave between two sets.
+def gap_bytes(inputs: Inputs) -> tuple[int, int]:
+    """Draw how much memory to leave between two sets, for small tensors and for large ones.
 
-    Each process is to be a draw of its own. torch's allocator puts 10 MiB and more apart, in units
-    of 2 MiB.
+    Each process and each set is to be a draw of its own. torch's allocator keeps what has 1 MiB or
+    less apart from the rest, and puts 10 MiB and more into segments of their own.
     """
     set_bytes = sum(tensor.nbytes for tensor in inputs.values())
+    small = random.randrange(min(set_bytes, MIB) + 1)
     if set_bytes < 10 * MIB:
-        return random.randrange(set_bytes + 1)
-    return random.randrange(5, 17) * 2 * MIB
+        return small, random.randrange(set_bytes + 1)
+    return small, random.randrange(5, 17) * 2 * MIB
 
 
 @dataclass

@@ -54,7 +54,7 @@ class ColdGraphMethod(Method):
 
     places_max: int = 64
     places_bytes: int = 2 * 1024**3
-    gaps: str = "random"
+    gaps: str = "random, small and large"
 
     def places(self, set_bytes: int, call_ns: float) -> int:
         """Return how many sets of that size are wanted, as far as memory and a sample allow."""
