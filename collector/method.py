@@ -97,12 +97,14 @@ class Rotation:
     flush: bool
 
 
-def rotation(method: Method, set_bytes: int, call_ns: float, l2_bytes: int) -> Rotation:
+def rotation(
+    method: Method, set_bytes: int, call_ns: float, l2_bytes: int, spare_bytes: float = math.inf
+) -> Rotation:
     """Plan one sample so that a cold set is never in the last-level cache when it is used again.
 
     Between two uses of one set at least `touched_l2` times the cache is touched: by the other sets
     where enough of them fit a sample, else by reading a buffer of that size between samples, in
-    which each set is then used once.
+    which each set is then used once. More sets than that are taken as far as memory can be spared.
     """
     calls = min(max(math.ceil(method.target_ns / call_ns), 1), method.calls_max)
     if method.cache == "hot":
@@ -111,5 +113,6 @@ def rotation(method: Method, set_bytes: int, call_ns: float, l2_bytes: int) -> R
     too_long = needed > calls and needed * call_ns > 4 * method.target_ns
     if needed > method.calls_max or too_long:
         return Rotation(calls, calls, True)
-    sets = max(needed, method.places(set_bytes, call_ns))
+    spared = int(min(spare_bytes / max(set_bytes, 1), method.calls_max))
+    sets = max(needed, min(method.places(set_bytes, call_ns), spared))
     return Rotation(sets, math.ceil(calls / sets) * sets, False)

@@ -172,7 +172,11 @@ class Clock:
 
     def plan(self, method: Method, set_bytes: int, call_ns: float) -> Rotation:
         """Plan the samples of a series; see `rotation`."""
-        return rotation(method, set_bytes, call_ns, self.l2_bytes)
+        return rotation(method, set_bytes, call_ns, self.l2_bytes, self._spare_bytes())
+
+    def _spare_bytes(self) -> float:
+        """Return a share of the device's memory that leaves room for the truths of all sets."""
+        return torch.cuda.mem_get_info()[1] / 16 if self.cuda else math.inf
 
     def capture(
         self, thunks: Sequence[Thunk], calls: int

@@ -51,6 +51,15 @@ def test_a_cold_device_time_is_averaged_over_many_places_of_its_sets(size, call_
     assert many.sets == few.sets or fits(many.sets)
 
 
+@given(st.integers(4 * KIB, 1024 * MIB), st.floats(400, 1e9), st.integers(0, 8192))
+def test_more_places_than_the_cache_asks_for_take_no_more_memory_than_can_be_spared(
+    size, call_ns, spare_mib
+):
+    method, spare = method_of("graph", "cold"), spare_mib * MIB
+    least, plan = (rotation(m, size, call_ns, 60 * MIB, spare) for m in (COLD, method))
+    assert plan.sets == least.sets or plan.sets * size <= spare
+
+
 @given(st.integers(1, 1024 * MIB), st.floats(400, 1e9))
 def test_a_flushed_sample_uses_each_set_once(size, call_ns):
     plan = rotation(COLD, size, call_ns, 60 * MIB)
