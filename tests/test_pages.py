@@ -227,6 +227,31 @@ def test_roofline_has_the_special_roof_although_one_path_is_far_below_it(scene):
 
 
 @pytest.mark.parametrize("op", ["sinkhorn", "rms_norm"])
+def test_the_fastest_other_at_a_size_is_not_in_triton_and_no_other_is_faster(book, op):
+    found = [one for c in book.views[op].values() if (one := findings.finding(book.scene(c)))]
+    assert found
+    for one in found:
+        curves = one.scene.curves
+        kinds = {info.name: info.kind for info in curves.op.implementations}
+        for size, ratio in one.rivals:
+            there = {n: p[size].median_ns for n in curves.names if size in (p := curves.passed(n))}
+            others = {n: ns for n, ns in there.items() if kinds[n] != "triton"}
+            assert others[ratio.against] == min(others.values())
+            assert ratio.value == pytest.approx(others[ratio.against] / there[one.name])
+
+
+@pytest.mark.parametrize("factor, others", [(1.0, False), (1e-3, True)])
+def test_a_lead_names_the_fastest_others_where_they_are_not_the_baseline_alone(
+    tmp_path, factor, others
+):
+    plan = {"commits": 1, "ops": ("sinkhorn",), "timers": ("graph",), "failures": False}
+    synthetic.build(tmp_path, synthetic.Plan(**plan, effects={(0, "sinkhorn", "torch"): factor}))
+    made = make_book(load_history(tmp_path), TEMPLATES, Links(), "assets/plotly.js", "")
+    text = findings.lead(made.scene(next(iter(made.views["sinkhorn"].values()))))
+    assert ("the fastest other at each size (torch)" in text) == others
+
+
+@pytest.mark.parametrize("op", ["sinkhorn", "rms_norm"])
 def test_no_limit_of_a_roofline_runs_through_the_name_of_another(book, op):
     scene = book.scene(next(iter(book.views[op].values())))
     names = [focus(scene.curves, "torch.compile"), "torch.compile"]

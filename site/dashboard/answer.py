@@ -17,7 +17,6 @@ Kind = Literal["faster", "slower", "even"]
 Ratios = Sequence[tuple[int, SpeedUp]]
 
 EVEN = 1.05  # times: what is nearer to one is even to a reader, however sure it is
-SAME = 1.05  # times: ratios within are told as one
 FEW = 3  # stretches that a sentence can tell
 DECIDES = {
     "host": "the host decides",
@@ -91,8 +90,7 @@ def _how(one: Answer) -> Markup:
         return Markup("about as fast")
     values = [ratio.value for _, ratio in one.ratios]
     low, high = min(values), max(values)
-    text = words.times(high) if high < SAME * low else f"{words.times(low)} to {words.times(high)}"
-    return Markup("<strong>{}</strong> as fast").format(text)
+    return Markup("<strong>{}</strong> as fast").format(words.times_between(low, high))
 
 
 def _where(one: Answer, place: int, count: int, axis: str) -> str:

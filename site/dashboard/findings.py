@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from collector.history.roof import Roof
 from dashboard import format as words
-from dashboard.answer import Answer, answer_words, answers, count_words
-from dashboard.crossover import SpeedUp
+from dashboard.answer import Answer, Ratios, answer_words, answers, count_words
+from dashboard.crossover import SpeedUp, best_other
 from dashboard.figures import REGIME_WORDS, Scene, ratios
 from dashboard.metrics import geometric_mean
 from dashboard.views import Curves, View
@@ -19,12 +21,17 @@ TIMER_WORDS = {"graph": "device time", "call": "time of a call", "submit": "time
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How the best implementation of a view does against the baseline."""
+    """How the best implementation of a view does against the baseline.
+
+    `rivals` are the speed-ups over the fastest one at each size that is no Triton kernel of this
+    project, which may be the baseline.
+    """
 
     scene: Scene
     name: str
     baseline: str
-    ratios: tuple[tuple[int, SpeedUp], ...]
+    ratios: Ratios
+    rivals: Ratios
     mean: float
     largest: int
     roof: Roof | None
@@ -38,6 +45,16 @@ class Finding:
     def worst(self) -> tuple[int, SpeedUp]:
         """Return the size with the lowest speed-up."""
         return min(self.ratios, key=lambda pair: pair[1].value)
+
+    @property
+    def over_rivals(self) -> float | None:
+        """Return the geometric mean over the fastest others."""
+        return geometric_mean([ratio.value for _, ratio in self.rivals])
+
+    @property
+    def rival_names(self) -> list[str]:
+        """Return the fastest others, the one of most sizes first."""
+        return [name for name, _ in Counter(r.against for _, r in self.rivals).most_common()]
 
     @property
     def answers(self) -> list[Answer]:
@@ -84,7 +101,20 @@ def finding(scene: Scene) -> Finding | None:
     found = tuple(ratios(curves, name, baseline))
     largest = max(curves.passed(name))
     mean = geometric_mean([ratio.value for _, ratio in found]) or 1.0
-    return Finding(scene, name, baseline, found, mean, largest, scene.roof(name, largest))
+    rivals, roof = tuple(over_fastest(curves, name)), scene.roof(name, largest)
+    return Finding(scene, name, baseline, found, rivals, mean, largest, roof)
+
+
+def over_fastest(curves: Curves, name: str) -> Iterator[tuple[int, SpeedUp]]:
+    """Yield the speed-up at each size over the fastest implementation that is not in Triton."""
+    ours = {info.name for info in curves.op.implementations if info.kind == "triton"}
+    lines = {one: curves.passed(one) for one in curves.names if one not in ours | {name}}
+    for size, point in curves.passed(name).items():
+        measured = (point.run_id, point.method_id)
+        there = {one: line[size] for one, line in lines.items() if size in line}
+        alike = {one: p for one, p in there.items() if (p.run_id, p.method_id) == measured}
+        if found := best_other(point, alike):
+            yield size, found
 
 
 def view_words(view: View) -> str:
@@ -102,7 +132,10 @@ def lead(scene: Scene) -> Markup:
     if found is None:
         text = "On {}, nothing can be compared with {} for this choice ({})."
         return Markup(text).format(device, curves.op.baseline, view_words(curves.view))
-    parts = [_answer_sentence(found, device), _mean_sentence(found), _roof_sentence(found)]
+    parts = [
+        _answer_sentence(found, device), _mean_sentence(found), _rival_sentence(found),
+        _roof_sentence(found),
+    ]  # fmt: skip
     return Markup(" ").join(filter(None, parts))
 
 
@@ -121,6 +154,16 @@ def _mean_sentence(found: Finding) -> Markup:
         words.plural(len(found.ratios), "size"), words.times(found.mean), words.times(best.value),
         axis, words.binary(best_at), words.times(worst.value), axis, words.binary(worst_at),
     )  # fmt: skip
+
+
+def _rival_sentence(found: Finding) -> Markup:
+    """Name the fastest others where they are not the baseline alone."""
+    names = found.rival_names
+    if not set(names) - {found.baseline}:
+        return Markup("")
+    values = [ratio.value for _, ratio in found.rivals]
+    text = "Over the fastest other at each size ({}) it is <strong>{}</strong>."
+    return Markup(text).format(", ".join(names), words.times_between(min(values), max(values)))
 
 
 def _roof_sentence(found: Finding) -> Markup:

@@ -41,9 +41,11 @@ __all__ = [
     "significant",
     "slug",
     "times",
+    "times_between",
     "title_text",
 ]
 
+ALIKE = 1.05  # times: ratios within are told as one
 OUTCOME_WORDS: Mapping[str, str] = {
     "complete": "complete",
     "budget": "out of time",
@@ -97,3 +99,8 @@ def moved(difference_ns: float) -> str:
 def title_text(text: str) -> str:
     """Return a page title without characters that mean something in YAML, HTML or Markdown."""
     return re.sub(r"\s+", " ", re.sub(r"[<>&\"'{}|`\\\[\]*#]", " ", text)).strip() or "untitled"
+
+
+def times_between(low: float, high: float) -> str:
+    """Write two ratios, or the lower where they hardly differ, for example `1.05× to 1.57×`."""
+    return times(low) if high < ALIKE * low else f"{times(low)} to {times(high)}"

@@ -65,7 +65,10 @@ def home(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
         "home.md.j2",
         "Kernel Almanac",
         lines=lines,
-        mean=_overall(lines),
+        mean=_overall([line.finding.mean for line in lines if line.finding]),
+        over_fastest=_overall(
+            [over for line in lines if line.finding and (over := line.finding.over_rivals)]
+        ),
         found=[line for line in lines if line.finding],
         counts=counts,
         newest=newest,
@@ -74,9 +77,8 @@ def home(book: Book, tables: tuple[CommitTable, ...]) -> Iterator[File]:
     )
 
 
-def _overall(lines: list[Summary]) -> tuple[float, int] | None:
+def _overall(means: list[float]) -> tuple[float, int] | None:
     """Return the geometric mean of the ops' own means, and how many ops have one."""
-    means = [line.finding.mean for line in lines if line.finding]
     mean = geometric_mean(means)
     return (mean, len(means)) if mean is not None else None
 
