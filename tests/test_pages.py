@@ -8,12 +8,13 @@ import pytest
 from collector.history.datasheets import CARDS
 from collector.history.load import load_history
 from collector.record import MarkInfo
-from dashboard import figures, findings, format, roofline, rows, svg, timeline, views
+from dashboard import figures, findings, format, pages, roofline, rows, svg, timeline, views
 from dashboard.book import make_book
 from dashboard.environment import environment
 from dashboard.findings import focus
 from dashboard.links import Links
 from dashboard.op_page import op_files
+from dashboard.regressions import commit_tables
 from dashboard.theory import SPECIAL_AS
 from tests import drawings, synthetic
 
@@ -238,6 +239,20 @@ def test_the_fastest_other_at_a_size_is_not_in_triton_and_no_other_is_faster(boo
             others = {n: ns for n, ns in there.items() if kinds[n] != "triton"}
             assert others[ratio.against] == min(others.values())
             assert ratio.value == pytest.approx(others[ratio.against] / there[one.name])
+
+
+@pytest.mark.parametrize("second, told", [
+    ("sinkhorn", "no series became slower or faster"),
+    ("rms_norm", "nothing was measured that"),
+])  # fmt: skip
+def test_home_says_what_the_last_commit_was_held_against(tmp_path, second, told):
+    plan = synthetic.Plan(commits=2, ops=("sinkhorn",), timers=("graph",), failures=False)
+    ends = [plan, dataclasses.replace(plan, ops=(second,))]
+    for index, one in enumerate(ends):
+        synthetic.write(tmp_path, list(synthetic.run_records(one, one.cards[0], index)))
+    made = make_book(load_history(tmp_path), TEMPLATES, Links(), "assets/plotly.js", "")
+    ((_, content),) = pages.home(made, commit_tables(made.history))
+    assert told in content.decode()
 
 
 @pytest.mark.parametrize("factor, others", [(1.0, False), (1e-3, True)])
