@@ -14,6 +14,7 @@ from dashboard.answer import Answer, Ratios, answer_words, answers, count_words
 from dashboard.crossover import SpeedUp, best_other
 from dashboard.figures import REGIME_WORDS, Scene, ratios
 from dashboard.metrics import geometric_mean
+from dashboard.steadiness import Unsteady, unsteady
 from dashboard.views import Curves, View
 
 TIMER_WORDS = {"graph": "device time", "call": "time of a call", "submit": "time to enqueue"}
@@ -55,6 +56,11 @@ class Finding:
     def rival_names(self) -> list[str]:
         """Return the fastest others, the one of most sizes first."""
         return [name for name, _ in Counter(r.against for _, r in self.rivals).most_common()]
+
+    @property
+    def unsteady(self) -> Unsteady | None:
+        """Return where the baseline itself differs between runs."""
+        return unsteady(self.scene, self.baseline)
 
     @property
     def answers(self) -> list[Answer]:
@@ -134,7 +140,7 @@ def lead(scene: Scene) -> Markup:
         return Markup(text).format(device, curves.op.baseline, view_words(curves.view))
     parts = [
         _answer_sentence(found, device), _mean_sentence(found), _rival_sentence(found),
-        _roof_sentence(found),
+        _unsteady_sentence(found), _roof_sentence(found),
     ]  # fmt: skip
     return Markup(" ").join(filter(None, parts))
 
@@ -164,6 +170,17 @@ def _rival_sentence(found: Finding) -> Markup:
     values = [ratio.value for _, ratio in found.rivals]
     text = "Over the fastest other at each size ({}) it is <strong>{}</strong>."
     return Markup(text).format(", ".join(names), words.times_between(min(values), max(values)))
+
+
+def _unsteady_sentence(found: Finding) -> Markup:
+    one = found.unsteady
+    if one is None:
+        return Markup("")
+    text = "{} itself took {} to {} at {} = {} over {} with the same versions."
+    return Markup(text).format(
+        found.baseline, words.duration(one.low_ns), words.duration(one.high_ns),
+        found.scene.curves.axis, words.binary(one.size), words.plural(one.runs, "run"),
+    )  # fmt: skip
 
 
 def _roof_sentence(found: Finding) -> Markup:
