@@ -9,8 +9,6 @@ import triton.language as tl
 from kernels.dependent_launch import launch_options, let_next_in, wait_for_previous
 from kernels.sizes import cdiv, next_power_of_2
 
-CLIPS = ("none", "clamp", "zero")
-
 
 @triton.jit
 def clipped(stats, clip, CLIP: tl.constexpr):

@@ -216,12 +216,6 @@ def _fine_ticks(low: float, high: float, suffix: str) -> tuple[tuple[float, str]
     return tuple((count * step, plain(count * step) + suffix) for count in counts if count > 0)
 
 
-def linear_ticks(high: float) -> list[float]:
-    """Return about five round values from zero to a positive end."""
-    step = _step(high / 5)
-    return [count * step for count in range(math.floor(high / step) + 1)]
-
-
 def _step(rough: float) -> float:
     """Return the least round number that is not below another."""
     scale = 10.0 ** math.floor(math.log10(rough))
