@@ -131,6 +131,10 @@ class OpInfo(Strict):
     unit: str | None = None
     """What the axis counts, in the plural, for example `matrices`; null: as the axis is called."""
 
+    def kind_of(self, name: str) -> str | None:
+        """Return how an implementation is made; None for one that the op does not list."""
+        return next((info.kind for info in self.implementations if info.name == name), None)
+
 
 class RanksInfo(Strict):
     """How the ranks of a run reach each other."""

@@ -36,8 +36,8 @@ def is_control(history: History, key: SeriesKey, before: Side, after: Side) -> b
 
 
 def _kind(history: History, key: SeriesKey) -> str:
-    infos = history.ops[key.op].implementations if key.op in history.ops else []
-    return next((info.kind for info in infos if info.name == key.implementation), "triton")
+    op = history.ops.get(key.op)
+    return (op.kind_of(key.implementation) if op else None) or "triton"
 
 
 def with_card_floors(

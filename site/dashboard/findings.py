@@ -87,14 +87,14 @@ class Finding:
 
 def focus(curves: Curves, baseline: str) -> str | None:
     """Return the Triton implementation that is fastest on the whole, else the fastest other."""
-    kinds = {info.name: info.kind for info in curves.op.implementations}
     means = {
         name: geometric_mean([ratio.value for _, ratio in found])
         for name in curves.names
         if name != baseline and (found := ratios(curves, name, baseline))
     }
+    kind_of = curves.op.kind_of
     return max(
-        means, key=lambda name: (kinds.get(name) == "triton", means[name] or 0.0), default=None
+        means, key=lambda name: (kind_of(name) == "triton", means[name] or 0.0), default=None
     )
 
 
@@ -113,8 +113,8 @@ def finding(scene: Scene) -> Finding | None:
 
 def over_fastest(curves: Curves, name: str) -> Iterator[tuple[int, SpeedUp]]:
     """Yield the speed-up at each size over the fastest implementation that is not in Triton."""
-    ours = {info.name for info in curves.op.implementations if info.kind == "triton"}
-    lines = {one: curves.passed(one) for one in curves.names if one not in ours | {name}}
+    others = [one for one in curves.names if one != name and curves.op.kind_of(one) != "triton"]
+    lines = {one: curves.passed(one) for one in others}
     for size, point in curves.passed(name).items():
         measured = (point.run_id, point.method_id)
         there = {one: line[size] for one, line in lines.items() if size in line}

@@ -87,8 +87,7 @@ def _cell(op: OpInfo, cases: Iterable[tuple[SeriesKey, Point]]) -> Cell:
     known = list(cases)
     count = max(key.size(op.axis) for key, _ in known)
     at = [(key, point) for key, point in known if key.size(op.axis) == count]
-    kinds = {info.name: info.kind for info in op.implementations}
-    ours = [pair for pair in at if kinds.get(pair[0].implementation) == "triton"] or at
+    ours = [pair for pair in at if op.kind_of(pair[0].implementation) == "triton"] or at
     key, point = min(ours, key=lambda pair: pair[1].median_ns or math.inf)
     base = [p for k, p in at if k.implementation == op.baseline and p.run_id == point.run_id]
     ratio = speed_up(point, base[0]) if base and key.implementation != op.baseline else None

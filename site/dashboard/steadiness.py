@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from collector.history.model import History, SeriesKey
+from collector.history.model import History, Point
 from collector.history.sides import epoch
 from dashboard.figures import Scene
 
@@ -30,19 +30,20 @@ class Unsteady:
 def unsteady(scene: Scene, name: str) -> Unsteady | None:
     """Return where device times of code that is not ours differ most; None where hardly."""
     curves = scene.curves
-    kinds = {info.name: info.kind for info in curves.op.implementations}
-    if kinds.get(name) == "triton" or curves.view.timer != "graph":
+    if curves.op.kind_of(name) == "triton" or curves.view.timer != "graph":
         return None
     found = []
-    for size, key in curves.keys.get(name, {}).items():
-        times = list(_times_ns(scene.history, key, epoch(curves.run)))
+    for size, points in curves.history.get(name, {}).items():
+        times = list(_times_ns(scene.history, points, epoch(curves.run)))
         if len(times) > 1:
             found.append(Unsteady(size, min(times), max(times), len(times)))
     most = max(found, key=lambda one: one.ratio, default=None)
     return most if most and most.ratio >= APART else None
 
 
-def _times_ns(history: History, key: SeriesKey, versions: tuple[str, str, str]) -> Iterator[float]:
-    for point in history.series.get(key, ()):
+def _times_ns(
+    history: History, points: Iterable[Point], versions: tuple[str, str, str]
+) -> Iterator[float]:
+    for point in points:
         if point.median_ns is not None and epoch(history.runs[point.run_id]) == versions:
             yield point.median_ns
