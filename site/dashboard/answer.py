@@ -88,9 +88,8 @@ def _part(one: Answer, place: int, count: int, axis: str) -> tuple[Markup, str]:
 def _how(one: Answer) -> Markup:
     if one.kind == "even":
         return Markup("about as fast")
-    values = [ratio.value for _, ratio in one.ratios]
-    low, high = min(values), max(values)
-    return Markup("<strong>{}</strong> as fast").format(words.times_between(low, high))
+    how_fast = words.times_span([ratio.value for _, ratio in one.ratios])
+    return Markup("<strong>{}</strong> as fast").format(how_fast)
 
 
 def _where(one: Answer, place: int, count: int, axis: str) -> str:

@@ -58,6 +58,11 @@ class Finding:
         return [name for name, _ in Counter(r.against for _, r in self.rivals).most_common()]
 
     @property
+    def has_rivals(self) -> bool:
+        """Say whether another than the baseline is the fastest other at some size."""
+        return any(name != self.baseline for name in self.rival_names)
+
+    @property
     def unsteady(self) -> Unsteady | None:
         """Return where the baseline itself differs between runs."""
         return unsteady(self.scene, self.baseline)
@@ -164,12 +169,11 @@ def _mean_sentence(found: Finding) -> Markup:
 
 def _rival_sentence(found: Finding) -> Markup:
     """Name the fastest others where they are not the baseline alone."""
-    names = found.rival_names
-    if not set(names) - {found.baseline}:
+    if not found.has_rivals:
         return Markup("")
-    values = [ratio.value for _, ratio in found.rivals]
+    over = words.times_span([ratio.value for _, ratio in found.rivals])
     text = "Over the fastest other at each size ({}) it is <strong>{}</strong>."
-    return Markup(text).format(", ".join(names), words.times_between(min(values), max(values)))
+    return Markup(text).format(", ".join(found.rival_names), over)
 
 
 def _unsteady_sentence(found: Finding) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from collector.history.format import (
     NONE,
@@ -41,7 +41,7 @@ __all__ = [
     "significant",
     "slug",
     "times",
-    "times_between",
+    "times_span",
     "title_text",
 ]
 
@@ -101,6 +101,7 @@ def title_text(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"[<>&\"'{}|`\\\[\]*#]", " ", text)).strip() or "untitled"
 
 
-def times_between(low: float, high: float) -> str:
-    """Write two ratios, or the lower where they hardly differ, for example `1.05× to 1.57×`."""
+def times_span(ratios: Collection[float]) -> str:
+    """Write the ends of ratios, or the lower where they hardly differ, as in `1.05× to 1.57×`."""
+    low, high = min(ratios), max(ratios)
     return times(low) if high < ALIKE * low else f"{times(low)} to {times(high)}"
