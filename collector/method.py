@@ -14,8 +14,8 @@ class Method:
     """Everything that shapes a number, apart from the case. Its hash is the method id.
 
     `target_ns` is the length of one sample; with it the launch of the graph itself, about 8 us,
-    stays under 0.5 %. `code` counts changes of this file and of
-    `timing` that can move a number of the timer.
+    stays under 0.5 %. `code` counts changes of this file and of `timing` that can move a number of
+    the timer.
     """
 
     timer: Timer
@@ -39,7 +39,12 @@ class Method:
         """Return all fields, for the record."""
         return asdict(self)
 
-    def places(self, set_bytes: int, call_ns: float) -> int:
+    @property
+    def longest_ns(self) -> int:
+        """How long a sample may become for the sake of more sets."""
+        return 4 * self.target_ns
+
+    def places(self, set_bytes: int, call_ns: float, spare_bytes: float) -> int:
         """Return in how many sets a time is averaged over where they lie: this one does not."""
         return 1
 
@@ -56,11 +61,10 @@ class ColdGraphMethod(Method):
     places_bytes: int = 2 * 1024**3
     gaps: str = "random, small and large"
 
-    def places(self, set_bytes: int, call_ns: float) -> int:
+    def places(self, set_bytes: int, call_ns: float, spare_bytes: float) -> int:
         """Return how many sets of that size are wanted, as far as memory and a sample allow."""
-        fitting = self.places_bytes // max(set_bytes, 1)
-        in_time = int(4 * self.target_ns / call_ns)
-        return max(min(self.places_max, fitting, in_time), 1)
+        fitting = min(self.places_bytes, spare_bytes) // max(set_bytes, 1)
+        return int(min(self.places_max, fitting, self.longest_ns // call_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +114,8 @@ def rotation(
     if method.cache == "hot":
         return Rotation(1, calls, False)
     needed = max(math.ceil(method.touched_l2 * l2_bytes / max(set_bytes, 1)), 1) + 1
-    too_long = needed > calls and needed * call_ns > 4 * method.target_ns
+    too_long = needed > calls and needed * call_ns > method.longest_ns
     if needed > method.calls_max or too_long:
         return Rotation(calls, calls, True)
-    spared = int(min(spare_bytes / max(set_bytes, 1), method.calls_max))
-    sets = max(needed, min(method.places(set_bytes, call_ns), spared))
+    sets = max(needed, method.places(set_bytes, call_ns, spare_bytes))
     return Rotation(sets, math.ceil(calls / sets) * sets, False)
