@@ -92,14 +92,16 @@ class Bench:
             self.key = key
         with self.channel.spent("inputs"):
             for index in range(len(self.sets), count):
+                if self.sets and self.where == "cuda":
+                    self.leave_gap()
                 generator = torch.Generator(device=self.where).manual_seed(plan.SEED + index)
                 self.sets.append(op.draw(mode, workload, generator, self.where))
-                if self.where == "cuda":
-                    self.gaps += [
-                        torch.empty(size, dtype=torch.uint8, device="cuda")
-                        for size in gap_bytes(self.sets[-1])
-                    ]
         return self.sets[:count]
+
+    def leave_gap(self) -> None:
+        """Hold memory of random sizes behind the last set."""
+        for size in gap_bytes(self.sets[-1]):
+            self.gaps.append(torch.empty(size, dtype=torch.uint8, device=self.where))
 
     def agreed(self, verdict: correctness.Verdict) -> correctness.Verdict:
         """Return the verdict of all who share a case: here, of this process alone."""

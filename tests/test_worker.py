@@ -114,6 +114,15 @@ def test_gaps_between_large_sets_are_segments_of_their_own_and_small_ones_part_o
     assert max(small) <= 1024**2
 
 
+def test_gaps_are_held_as_long_as_their_sets():
+    made = bench()
+    made.sets.append({"x": torch.zeros(1000)})
+    made.leave_gap()
+    assert len(made.gaps) == 2 and all(gap.nbytes <= 4000 for gap in made.gaps)
+    made.forget()
+    assert (made.sets, made.gaps) == ([], [])
+
+
 def test_sets_are_the_same_for_every_implementation_and_differ_from_one_another():
     from kernels.registry import load_op
 
