@@ -114,21 +114,20 @@ def launch_for(hidden: int, large: bool = False) -> Launch:
     """Choose how rows of that width are worked on, for 32 elements a thread or less.
 
     Where a matrix streams past the cache, an H200 is fastest when reads are kept in it and written
-    lines leave first, with few warps a row. Of the widest rows one at a time is worked on by a
-    multiprocessor: two would not stay in L2 until they are read again.
+    lines leave first, with few warps a row. The widest rows are worked on one at a time by a
+    multiprocessor, with a block of each kept in registers.
     """
     width = next_power_of_2(hidden)
     if width > WIDEST_ONE_PASS:
-        block_hidden = min(width // 2, WIDEST_BLOCK)
-        kept = block_hidden == WIDEST_BLOCK
-        return Launch(False, block_rows=1, block_hidden=block_hidden, num_warps=32, kept=kept)
-    kept = large and width <= 8192
+        block = min(width // 2, WIDEST_BLOCK)
+        return Launch(False, 1, block, num_warps=32, kept=block == WIDEST_BLOCK)
+    streams = large and width <= 8192
     return Launch(
         one_pass=True,
         block_rows=min(16, max(1, 1024 // width)),
         block_hidden=width,
-        num_warps=min(8 if kept else 16, max(1, width // 512)),
-        loads="evict_last" if kept else "evict_first",
+        num_warps=min(8 if streams else 16, max(1, width // 512)),
+        loads="evict_last" if streams else "evict_first",
     )
 
 
