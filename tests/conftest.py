@@ -96,11 +96,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 SMALLER = {
     "kernels/sentinels.py": ("size, n = 256 * MIB, 1024", "size, n = MIB, 64"),
     "collector/method.py": ("budget_ns: int = 1_000_000_000", "budget_ns: int = 50_000_000"),
+    "collector/ranked.py": ('"cpu": 4 * MIB', '"cpu": MIB // 4'),
 }
 
 
 def measure_little(project: Path, *names: str) -> None:
-    """Let a copy of the project measure small arrays for a short time, or one of both."""
+    """Let a copy of the project measure small arrays and messages for a short time, or some."""
     for name in names or SMALLER:
         text, (old, new) = (project / name).read_text(encoding="utf-8"), SMALLER[name]
         assert old in text, name
