@@ -392,8 +392,10 @@ def _tinygemm(inputs: Inputs) -> Thunk:
 
 
 def _gemlite(inputs: Inputs) -> Thunk:
-    from gemlite import DType, GemLiteLinear
+    from gemlite import DType, GemLiteLinear, set_native_atomic_bfp16
 
+    # Left on, it adds partial sums up in bfloat16: 5.8 times the bound at 8192 x 8192 on an H200.
+    set_native_atomic_bfp16(False)
     w, scale, x, group = _arguments(inputs)
     layer = GemLiteLinear(
         4, group_size=group, in_features=x.shape[1], out_features=len(w),

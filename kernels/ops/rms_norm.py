@@ -243,6 +243,18 @@ def _liger_unsupported(workload: Workload) -> str | None:
     return "Liger takes rows of 65536 elements at most" if workload["hidden"] > 65536 else None
 
 
+def _flashinfer(inputs: Inputs) -> Thunk:
+    from flashinfer.norm import rmsnorm
+
+    return lambda: rmsnorm(inputs["x"], inputs["w"], EPS)
+
+
+def _flashinfer_unsupported(workload: Workload) -> str | None:
+    if workload.dtype == "float32" or not workload["rows"]:
+        return "FlashInfer takes values of 16 bits, and at least one row"
+    return None
+
+
 def make_inputs(workload: Workload, generator: torch.Generator, device: str) -> Inputs:
     """Draw one set of inputs."""
     dtype = getattr(torch, workload.dtype)
@@ -402,6 +414,15 @@ OP = Op(
             summary="Liger Kernel's Triton kernels, float32 arithmetic.",
             packages=("liger_kernel",),
             unsupported=_liger_unsupported,
+        ),
+        Implementation(
+            name="flashinfer",
+            kind="library",
+            build=_flashinfer,
+            summary="FlashInfer's CUDA kernel, forward only, launched dependently as it is by "
+            "default on Hopper.",
+            packages=("flashinfer",),
+            unsupported=_flashinfer_unsupported,
         ),
     ),
     baseline="torch.compile",
