@@ -184,6 +184,10 @@ def _device(one: Compared) -> dict[str, Any]:
             {"name": d.name, "before": d.before, "after": d.after} for d in table.differences
         ],
         "sentinels": {name: drift.log_ratio for name, drift in table.drifts.items()},
+        "card_floors": [
+            {"op": op, "timer": timer, "percent": 100 * floor}
+            for (op, timer), floor in sorted(table.card_floors.items())
+        ],
         "other_model": one.other_model or None,
         "ops_left_out": list(one.left_out),
         "max_regression_percent": None if one.limit is None else 100 * one.limit,
@@ -216,6 +220,7 @@ def _row(row: Row, one: Compared) -> dict[str, Any]:
         "op": key.op, "implementation": key.implementation, "mode": key.mode,
         "sizes": dict(key.sizes), "dtype": key.dtype, "timer": key.timer, "cache": key.cache,
         "verdict": row.verdict, "fails": one.fails(row),
+        "before_commit": row.before_commit,
         "before_ns": before.median_ns if before else None,
         "after_ns": after.median_ns if after else None,
         "before_record": before.location if before else None,

@@ -118,22 +118,33 @@ def notes_of(one: Compared) -> list[str]:
     if one.other_model:
         made.append(f"not comparable: the devices are of two models ({one.other_model})")
     made += [note for runs in (one.before_runs, one.after_runs) for note in _run_notes(runs)]
-    made += _card_notes(one.table.card_floors)
+    made += card_notes(one.table.card_floors)
+    made += [
+        f"older baseline: {plural(count, 'series')} against {short(sha)}, which measured them alike"
+        for sha, count in one.table.older.items()
+    ]
     if one.left_out:
         made.append(f"not measured by the candidate: {', '.join(one.left_out)}")
     return [*made, *_drift_note(one)]
 
 
-def _card_notes(floors: Mapping[tuple[str, str], float]) -> list[str]:
-    """Say for which ops a change may be that of the card, those of one floor together."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for (op, timer), floor in sorted(floors.items()):
-        alike.setdefault((timer, percent(floor, 1)), []).append(op)
-    least = "do not count, unchanged code moved as much"
+def card_notes(floors: Mapping[tuple[str, str], float]) -> list[str]:
+    """Say up to where a change may be that of the card: one line for each timer."""
+    by_timer: dict[str, list[tuple[float, str]]] = {}
+    for (op, timer), floor in floors.items():
+        by_timer.setdefault(timer, []).append((floor, op))
     return [
-        f"another card: {timer} times of {', '.join(ops)}: changes below {floor} {least}"
-        for (timer, floor), ops in alike.items()
+        f"another card: {timer} times: changes below {_floors(sorted(found))} do not count, "
+        "unchanged code moved as much"
+        for timer, found in sorted(by_timer.items())
     ]
+
+
+def _floors(found: list[tuple[float, str]]) -> str:
+    (least, first), (most, last) = found[0], found[-1]
+    if percent(least, 1) == percent(most, 1):
+        return percent(least, 1)
+    return f"{percent(least, 1)} ({first}) to {percent(most, 1)} ({last})"
 
 
 def _run_notes(runs: Iterable[RunInfo]) -> list[str]:

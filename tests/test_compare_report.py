@@ -11,7 +11,7 @@ from comparing import PACKED, built, plan, rewrite, told
 from rich.console import Console
 
 from collector.compare_report import as_json, markdown, show
-from collector.compare_words import notes_of, sections_of
+from collector.compare_words import card_notes, notes_of, sections_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,10 +27,20 @@ def test_another_card_is_told_with_what_it_alone_may_move(tmp_path):
     cards = {0: "aaaaaaaaaaaa", 1: "bbbbbbbbbbbb"}
     result = built(tmp_path, uuids=cards, spread=0.03)
     assert result.exit_code == 0
-    assert any(
-        note.startswith("another card: graph times of sinkhorn: ")
-        for note in notes_of(result.devices[0])
-    )
+    told = [note for note in notes_of(result.devices[0]) if note.startswith("another card: ")]
+    assert [note.split(": ")[1] for note in told] == ["call times", "graph times"]
+    floors = {one["timer"]: one["percent"] for one in in_json(result)["card_floors"]}
+    assert f"below {floors['graph']:.1f} % do not count" in told[1]
+
+
+def test_floors_of_many_ops_are_told_from_the_least_to_the_most():
+    floors = {("a", "graph"): 0.03, ("b", "graph"): 0.08, ("c", "graph"): 0.05}
+    (note,) = card_notes(floors)
+    assert "changes below 3.0 % (a) to 8.0 % (b) do not count" in note
+
+
+def in_json(result):
+    return json.loads(as_json(result))["devices"][0]
 
 
 def printed(result, **options):

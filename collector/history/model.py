@@ -208,6 +208,11 @@ class History:
     acknowledged: tuple[Acknowledgement, ...] = ()
 
     @cached_property
+    def by_sha(self) -> Mapping[str, Commit]:
+        """Every commit by its hash."""
+        return {commit.sha: commit for commit in self.commits}
+
+    @cached_property
     def by_run(self) -> Mapping[str, Mapping[SeriesKey, Point]]:
         """Every point by its run and its series."""
         found: dict[str, dict[SeriesKey, Point]] = {run_id: {} for run_id in self.runs}

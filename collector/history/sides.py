@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
@@ -117,11 +117,19 @@ class Index:
         """Return the points of a series at a commit."""
         return self._points[key].get(commit, [])
 
-    def last_measured(self, key: SeriesKey, upto: Commit) -> str | None:
-        """Return the newest commit up to one that measured a series."""
+    def last_alike(self, key: SeriesKey, upto: Commit, now: Collection[Identity]) -> str | None:
+        """Return the newest commit up to one that measured a series in one of these ways.
+
+        Where none did, the newest that measured it at all.
+        """
         # Points are in the order of their commits.
         place = bisect_right(self._shas[key], upto.order, key=self.order.__getitem__)
-        return self._shas[key][place - 1] if place else None
+        shas = self._shas[key][:place][::-1]
+        alike = (sha for sha in shas if self._measured(key, sha, now))
+        return next(alike, shas[0] if shas else None)
+
+    def _measured(self, key: SeriesKey, commit: str, ways: Collection[Identity]) -> bool:
+        return any(self.identity(point) in ways for point in self.points(key, commit))
 
     def identity(self, point: Point) -> Identity:
         """Return what two points must share to be compared."""

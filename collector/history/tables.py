@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Literal
 
 from collector.history.cards import Family, card_cause, is_control, other_cards, with_card_floors
@@ -17,7 +18,7 @@ from collector.history.causes import (
     same_code,
 )
 from collector.history.model import Commit, History, Point, SeriesKey
-from collector.history.sides import IDENTITY, Index, Pair, Side
+from collector.history.sides import IDENTITY, Identity, Index, Pair, Side
 from collector.verdict import Drift, Judgement, Noise, compare, judge
 
 RowVerdict = Literal[
@@ -54,8 +55,8 @@ class CommitTable:
 
     `counts` holds the number of rows of each verdict that occurs, `drifts` the change of each
     sentinel between the two commits. A row may compare with an older commit, where the one before
-    did not measure its series. `card_floors` holds the least change that counts for an op and timer
-    where two cards measured.
+    did not measure its series, or by another method. `card_floors` holds the least change that
+    counts for an op and timer where two cards measured.
     """
 
     device: str
@@ -67,22 +68,29 @@ class CommitTable:
     drifts: Mapping[str, Drift]
     card_floors: Mapping[Family, float]
 
+    @property
+    def older(self) -> Mapping[str, int]:
+        """Return the older commits that rows go by, each with how many do, the most first."""
+        judged = (row.before_commit for row in self.rows if row.judgement)
+        found = Counter(sha for sha in judged if sha and sha != self.before.sha)
+        return dict(found.most_common())
+
 
 def commit_table(
     index: Index, device: str, before: Commit, after: Commit, *, exact: bool = False
 ) -> CommitTable:
     """Return the table of one device for two commits.
 
-    A series that `before` did not measure goes by an older commit that did, unless `exact`.
+    A series that `before` did not measure alike goes by an older commit that did, unless `exact`.
     """
-    matched = [
-        _match(index, key, before, after, _earlier(index, key, before, exact))
-        for key in index.keys(device)
-    ]
+    matched = [_match(index, key, before, after, exact) for key in index.keys(device)]
     pairs, floors = with_card_floors(index, (one for one in matched if isinstance(one, Pair)))
-    differences = _differences(index, device, before, after)
+    differences = cache(partial(_differences, index, device, after=after.sha))
     judged = judge([pair.comparison for pair in pairs])
-    rows = [_row(pair, one, differences) for pair, one in zip(pairs, judged, strict=True)]
+    rows = [
+        _row(pair, one, differences(pair.before.commit))
+        for pair, one in zip(pairs, judged, strict=True)
+    ]
     rows += [one for one in matched if isinstance(one, Row)]
     by_key = {row.key: row for row in rows}
     told = tuple(
@@ -90,21 +98,25 @@ def commit_table(
         for row in sorted(rows, key=lambda row: row.key)
     )
     counts, drifts = Counter(row.verdict for row in told), _drifts(index, device, before, after)
-    return CommitTable(device, before, after, told, counts, differences, drifts, floors)
+    between = differences(before.sha)
+    return CommitTable(device, before, after, told, counts, between, drifts, floors)
 
 
-def _earlier(index: Index, key: SeriesKey, before: Commit, exact: bool) -> str | None:
+def _earlier(
+    index: Index, key: SeriesKey, before: Commit, now: Collection[Identity], exact: bool
+) -> str | None:
     """Return the commit that a series is held against."""
     if exact:
         return before.sha if index.points(key, before.sha) else None
-    return index.last_measured(key, before)
+    return index.last_alike(key, before, now)
 
 
 def _match(
-    index: Index, key: SeriesKey, before: Commit, after: Commit, earlier: str | None
+    index: Index, key: SeriesKey, before: Commit, after: Commit, exact: bool
 ) -> Pair | Row | None:
     """Find the two sides of a series; a row where there is nothing to compare."""
     now = index.sides(key, after.sha)
+    earlier = _earlier(index, key, before, now, exact)
     if not now:
         return _missing(index, key, earlier, before, after)
     newest = list(now.values())[-1].point
@@ -225,10 +237,8 @@ def _accepted(row: Row, history: History, after: Commit) -> Row:
     return row
 
 
-def _differences(
-    index: Index, device: str, before: Commit, after: Commit
-) -> tuple[Difference, ...]:
-    old, new = index.runs(device, before.sha), index.runs(device, after.sha)
+def _differences(index: Index, device: str, before: str, after: str) -> tuple[Difference, ...]:
+    old, new = index.runs(device, before), index.runs(device, after)
     return environment_difference(old[-1], new[-1]) if old and new else ()
 
 

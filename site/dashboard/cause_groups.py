@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from collector.history.model import History, Point, SeriesKey
+from collector.history.model import Commit, History, Point, SeriesKey
 from collector.history.roof import roof_in
 from collector.history.sides import usable
 from collector.history.tables import CommitTable, Row
@@ -34,9 +34,10 @@ NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class CauseGroup:
-    """Series that changed alike at one commit: one verdict, one regime, the same causes."""
+    """Series that changed alike since one commit: one verdict, one regime, the same causes."""
 
     table: CommitTable
+    before: Commit
     verdict: str
     regime: str
     causes: tuple[str, ...]
@@ -79,10 +80,11 @@ def cause_groups(history: History, tables: Sequence[CommitTable]) -> list[CauseG
 
 
 def _of_table(history: History, table: CommitTable) -> list[CauseGroup]:
-    found: dict[tuple[str, str, tuple[str, ...]], list[Row]] = {}
+    found: dict[tuple[Commit, str, str, tuple[str, ...]], list[Row]] = {}
     for row in table.rows:
         if row.verdict in CHANGES:
-            name = (row.verdict, regime_of(history, row), kinds_of(row))
+            before = history.by_sha[row.before_commit or table.before.sha]
+            name = (before, row.verdict, regime_of(history, row), kinds_of(row))
             found.setdefault(name, []).append(row)
     made = [
         CauseGroup(table, *name, tuple(rows), _spark(history, table, rows))
