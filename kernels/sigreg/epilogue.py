@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -53,6 +55,17 @@ def _stats(
     tl.store(out_ptr + s, clipped(stats, clip, CLIP), mask=s < slices)
 
 
+class Launch(NamedTuple):
+    """Slices a program, and the warps that share them."""
+
+    slices: int
+    num_warps: int
+
+
+MANY_SLICES = 8192
+FEW, MANY = Launch(8, 1), Launch(8, 1)
+
+
 def epilogue_stats(
     cos_mean: torch.Tensor,
     sin_mean: torch.Tensor,
@@ -63,8 +76,6 @@ def epilogue_stats(
     clip_value: float = 0.0,
     zero: bool = False,
     pdl: bool = False,
-    block_slices: int = 8,
-    num_warps: int = 1,
 ) -> torch.Tensor:
     """Compute one statistic a slice.
 
@@ -76,12 +87,13 @@ def epilogue_stats(
     slices, points = cos_mean.shape
     out = torch.empty(slices, dtype=torch.float32, device=cos_mean.device)
     if slices:
-        programs = cdiv(slices, block_slices)
+        launch = MANY if slices >= MANY_SLICES else FEW
+        programs = cdiv(slices, launch.slices)
         _stats[(programs,)](
             cos_mean.contiguous(), sin_mean.contiguous(), phi.contiguous(), weights.contiguous(),
             out, slices, float(global_batch_size), float(clip_value),
-            POINTS=points, SLICES=block_slices, BLOCK=next_power_of_2(max(points, 1)),
+            POINTS=points, SLICES=launch.slices, BLOCK=next_power_of_2(max(points, 1)),
             CLIP=("zero" if zero else "clamp") if do_clip else "none",
-            num_warps=num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
+            num_warps=launch.num_warps, enable_fp_fusion=True, **launch_options(pdl, programs),
         )  # fmt: skip
     return out
