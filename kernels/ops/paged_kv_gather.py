@@ -16,9 +16,9 @@ from kernels.spec import Cost, Implementation, Mode, Op, Tolerance, Workload
 if TYPE_CHECKING:
     from kernels.spec import Inputs, Thunk
 
-BLOCK_BYTES = 8192
+BLOCK_BYTES = 4096
 WIDEST_SEGMENT_BYTES = 4096
-BYTES_A_THREAD = 64
+BYTES_A_THREAD = 32
 
 
 @triton.jit(do_not_specialize=["rows", "pages"])

@@ -63,7 +63,7 @@ class Launch(NamedTuple):
 
 
 MANY_SLICES = 8192
-FEW, MANY = Launch(8, 1), Launch(8, 1)
+FEW, MANY = Launch(8, 1), Launch(32, 4)
 
 
 def epilogue_stats(
