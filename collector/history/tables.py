@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Literal
 
+from collector.history.asked import was_asked
 from collector.history.cards import Family, card_cause, is_control, other_cards, with_card_floors
 from collector.history.causes import (
     Cause,
@@ -171,14 +172,15 @@ def _lone(key: SeriesKey, new: Point, commit: str | None, old: Point | None, rea
 def _missing(
     index: Index, key: SeriesKey, earlier: str | None, before: Commit, after: Commit
 ) -> Row | None:
-    """Return the row of a series that stopped reporting, if its op was measured at all."""
-    measured = {op for run in index.runs(key.device, after.sha) for op in run.ops}
-    if earlier != before.sha or key.op not in measured:
+    """Return the row of a series that stopped reporting, if it was asked for."""
+    if earlier != before.sha:
         return None
     old = index.points(key, earlier)[-1]
-    if old.median_ns is None:
+    then = index.history.runs[old.run_id]
+    runs = index.runs(key.device, after.sha)
+    if old.median_ns is None or not any(was_asked(run, key, then) for run in runs):
         return None
-    reason = "not in the runs of this commit, though its op was measured"
+    reason = "not in the runs of this commit, though they were asked for it"
     return Row(key, "missing", earlier, old, None, None, reason, ())
 
 
