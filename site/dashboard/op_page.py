@@ -15,6 +15,7 @@ from collector.record import OpInfo
 from dashboard import format as words
 from dashboard.book import Book
 from dashboard.drawing import Drawn, compact, draw, inline, picture, shard
+from dashboard.elsewhere import elsewhere
 from dashboard.figures import METRICS, Scene, metric_chart, speed_up_chart, status_words
 from dashboard.findings import focus, lead, view_words
 from dashboard.heat import heat
@@ -171,7 +172,14 @@ def _slots(
     return {
         "lead": str(lead(scene)),
         "run": _part(book, "part_run.j2", path, scene=scene, words=view_words(scene.curves.view)),
-        "missing": _part(book, "part_missing.j2", path, missing=missing(scene), axis=axis),
+        "missing": _part(
+            book,
+            "part_missing.j2",
+            path,
+            missing=missing(scene),
+            elsewhere=elsewhere(scene),
+            axis=axis,
+        ),
         "sweeps": _part(book, "part_sweeps.j2", path, sweeps=sweeps, filled=True),
         "heat": _part(book, "part_heat.j2", path, heat=pairs, **table),
         "columns": _part(book, "part_columns.j2", path, **table),
