@@ -1,5 +1,6 @@
 """The page of regressions: one cause told once, and filters that the address keeps."""
 
+import dataclasses
 import math
 from statistics import fmean
 
@@ -11,6 +12,7 @@ from dashboard.format import moved
 from dashboard.regressions import commit_tables
 from tests import synthetic
 from tests.test_browser import MODES, OVERFLOW
+from tests.test_regressions import rewrite
 from tests.visiting import Visitor, build, needs_chromium
 
 PLAN = synthetic.Plan(
@@ -74,6 +76,15 @@ def test_line_over_commits_is_level_and_steps_where_the_change_was(groups):
     before, after = heights[:2], heights[2:]
     assert max(before) - min(before) < 2 and max(after) - min(after) < 2
     assert min(before) - max(after) > 20 and fmean(before) == pytest.approx(group.spark.one, abs=1)
+
+
+@pytest.mark.parametrize("field", ["method_id", "workload_hash"])
+def test_line_over_commits_leaves_out_what_another_method_or_workload_gave(tmp_path, field):
+    synthetic.build(tmp_path, dataclasses.replace(PLAN, commits=5, ops=("sinkhorn",), sweep=2))
+    rewrite(tmp_path, 4, lambda v: v | {field: "e" * 12} if "case" in v else v)
+    history = load_history(tmp_path)
+    found = cause_groups(history, commit_tables(history))
+    assert {group.spark.line.count("L") for group in found} == {3}  # four commits of five
 
 
 def test_accepted_changes_have_a_state_of_their_own(tmp_path):

@@ -126,18 +126,22 @@ def _spark(history: History, table: CommitTable, rows: Sequence[Row]) -> Spark |
     by_commit: dict[str, list[float]] = {}
     for row in rows:
         before_ns, _ = _times(row)
-        if before_ns is not None:
-            for sha, time_ns in _clean(history, row.key):
+        if row.before is not None and before_ns is not None:
+            for sha, time_ns in _alike(history, row.key, row.before):
                 by_commit.setdefault(sha, []).append(math.log(time_ns / before_ns))
     means = [fmean(by_commit[one.sha]) for one in history.commits if one.sha in by_commit]
     return sparkline([math.exp(mean) for mean in means[-SPARK_COMMITS:]])
 
 
-def _clean(history: History, key: SeriesKey) -> Iterator[tuple[str, float]]:
-    """Yield commit and time of each run of a clean tree, newest first, of as many as are drawn."""
+def _alike(history: History, key: SeriesKey, like: Point) -> Iterator[tuple[str, float]]:
+    """Yield commit and time of each run that measured a series as a point was, newest first.
+
+    Of runs of a clean tree alone, and of as many commits as are drawn.
+    """
     seen: set[str] = set()
     for point in reversed(history.series[key]):
-        if point.commit and point.median_ns and usable(history.runs[point.run_id]):
+        same = (point.method_id, point.workload_hash) == (like.method_id, like.workload_hash)
+        if same and point.commit and point.median_ns and usable(history.runs[point.run_id]):
             seen.add(point.commit)
             if len(seen) > SPARK_COMMITS:
                 return
