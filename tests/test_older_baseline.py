@@ -1,6 +1,7 @@
 """Series that the commit before did not measure alike go by an older commit that did."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from collector.compare_words import notes_of
 from collector.history.load import load_history
 from dashboard.cause_groups import cause_groups
 from dashboard.regressions import commit_tables
-from tests.test_regressions import case, in_code, in_part, of, rewrite, tables, verdicts
+from tests import synthetic
+from tests.test_regressions import SMALL, case, in_code, in_part, of, rewrite, tables, verdicts
 
 LATER = (2, "sinkhorn", "triton-packed")
 
@@ -60,6 +62,20 @@ def test_cause_is_told_from_what_differs_between_the_two_that_are_compared(folde
     texts = {cause.text for row in of(newest, "triton-packed") for cause in row.causes}
     assert texts == {"The same source became other machine code (toolchain unknown)."}
     assert [(d.before, d.after) for d in newest.differences] == [("13.1", "13.0")]
+
+
+def test_run_of_another_op_at_the_same_commit_is_no_cause(tmp_path):
+    plan = synthetic.Plan(**SMALL, commits=2, replicates=4, effects={(1, *LATER[1:]): 1.05})
+    synthetic.build(tmp_path, plan)
+    for run in range(2):
+        rewrite(tmp_path, run, in_code(source_hash="5" * 12))
+    other = replace(plan, seed=9, commits=plan.shas(), ops=("rms_norm",))
+    run, *rest = synthetic.run_records(other, synthetic.H200, 1)
+    later = {"started_at": "2026-02-01T00:00:00Z", "versions": run.versions | {"cuda": "13.1"}}
+    synthetic.write(tmp_path, [run.model_copy(update=later), *rest])
+    (table,) = commit_tables(load_history(tmp_path))
+    texts = {cause.text for row in of(table, "triton-packed") for cause in row.causes}
+    assert texts == {"The same source became other machine code (toolchain unknown)."}
 
 
 def test_terminal_and_json_name_the_older_commit(folder):

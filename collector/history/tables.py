@@ -86,10 +86,10 @@ def commit_table(
     """
     matched = [_match(index, key, before, after, exact) for key in index.keys(device)]
     pairs, floors = with_card_floors(index, (one for one in matched if isinstance(one, Pair)))
-    differences = cache(partial(_differences, index, device, after=after.sha))
+    between = cache(partial(_between, index))
     judged = judge([pair.comparison for pair in pairs])
     rows = [
-        _row(pair, one, differences(pair.before.commit))
+        _row(pair, one, between(pair.before.run_ids[-1], pair.after.run_ids[-1]))
         for pair, one in zip(pairs, judged, strict=True)
     ]
     rows += [one for one in matched if isinstance(one, Row)]
@@ -99,8 +99,8 @@ def commit_table(
         for row in sorted(rows, key=lambda row: row.key)
     )
     counts, drifts = Counter(row.verdict for row in told), _drifts(index, device, before, after)
-    between = differences(before.sha)
-    return CommitTable(device, before, after, told, counts, between, drifts, floors)
+    differences = _differences(index, device, before, after)
+    return CommitTable(device, before, after, told, counts, differences, drifts, floors)
 
 
 def _earlier(
@@ -239,8 +239,15 @@ def _accepted(row: Row, history: History, after: Commit) -> Row:
     return row
 
 
-def _differences(index: Index, device: str, before: str, after: str) -> tuple[Difference, ...]:
-    old, new = index.runs(device, before), index.runs(device, after)
+def _between(index: Index, before: str, after: str) -> tuple[Difference, ...]:
+    """Return what differs around the kernels between two runs."""
+    return environment_difference(index.history.runs[before], index.history.runs[after])
+
+
+def _differences(
+    index: Index, device: str, before: Commit, after: Commit
+) -> tuple[Difference, ...]:
+    old, new = index.runs(device, before.sha), index.runs(device, after.sha)
     return environment_difference(old[-1], new[-1]) if old and new else ()
 
 
