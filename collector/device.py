@@ -19,7 +19,9 @@ from typing import Any
 from collector.record import Device, Source, Telemetry
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("torch", "triton", "liger-kernel", "flashinfer-python", "nvidia-ml-py")
+PACKAGES = (
+    "torch", "triton", "liger-kernel", "flashinfer-python", "gemlite", "nvidia-ml-py",
+)  # fmt: skip
 
 
 class DeviceError(RuntimeError):

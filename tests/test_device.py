@@ -7,6 +7,7 @@ import pytest
 
 from collector import device
 from collector.device import DeviceError, Nvml, Watcher, probe_source, slugify
+from kernels.registry import load_ops
 
 
 class NVMLError(Exception):
@@ -148,6 +149,14 @@ def test_a_given_commit_wins_over_the_one_checked_out(repository, monkeypatch):
 def test_a_short_commit_that_git_does_not_know_is_refused(repository):
     with pytest.raises(DeviceError, match="40 hex digits"):
         probe_source("abc123")
+
+
+def test_version_of_every_package_that_an_implementation_needs_is_recorded():
+    needed = {name for op in load_ops().values() for i in op.implementations for name in i.packages}
+    # A distribution is called as what is imported, or that with an ending.
+    asked = {name for name in needed for package in device.PACKAGES
+             if package.replace("-", "_").startswith(name)}  # fmt: skip
+    assert asked == needed >= {"liger_kernel", "flashinfer", "gemlite"}
 
 
 def test_the_assembler_that_an_environment_names_is_asked_for_its_version(monkeypatch, tmp_path):
