@@ -105,6 +105,26 @@ def _without_baseline(line):
     return line.model_copy(update={"case": case})
 
 
+@pytest.mark.parametrize("n, first", [(3, 4), (5, 5)])
+def test_of_curves_of_one_length_the_one_that_moves_the_most_is_first(tmp_path, n, first):
+    plan = synthetic.Plan(commits=1, replicates=1, sweep=3, ops=("sinkhorn",), failures=False)
+    lines = list(synthetic.run_records(plan, synthetic.H200, 0))
+    *before, end = lines
+    beside = [_of_width(one, n) for one in before if one.kind == "measurement"]
+    synthetic.write(tmp_path, [*before, *beside, end])
+    history = load_history(tmp_path)
+    view = next(iter(views.curves_of(history, history.ops["sinkhorn"])))
+    assert dict(view.fixed)["n"] == first
+
+
+def _of_width(line, n):
+    case = line.case.model_copy(deep=True)
+    case.workload.sizes["n"] = n
+    moved = {"minimal_bytes": line.cost.minimal_bytes * n * n // 16} if line.cost else {}
+    cost = line.cost and line.cost.model_copy(update=moved)
+    return line.model_copy(update={"case": case, "cost": cost})
+
+
 def test_speed_up_is_the_ratio_of_the_times_in_the_records(scene):
     chart = figures.speed_up_chart(scene, "torch.compile", "triton-packed")
     line = next(one for one in chart.series if one.key == "triton-packed")

@@ -200,7 +200,10 @@ def _widest(counts: Mapping[str, int]) -> int:
 
 
 def _preference(curves: Curves) -> tuple[object, ...]:
-    """Order views: a GPU, the op's own axis, device time, cold, with a baseline, longest first."""
+    """Order views: a GPU, the op's own axis, device time, cold, with a baseline, longest first.
+
+    Of those as long as one another, the one with the most to move.
+    """
     view, device = curves.view, curves.run.device
     passed = sum(len(curves.passed(name)) for name in curves.points)
     return (
@@ -213,5 +216,12 @@ def _preference(curves: Curves) -> tuple[object, ...]:
         -len({size for name in curves.points for size in curves.passed(name)}),
         -passed,
         -dict(view.fixed).get("ranks", 0),
+        -max(_minimal_bytes(curves), default=0),
         view,
     )
+
+
+def _minimal_bytes(curves: Curves) -> Iterator[int]:
+    """Return what each point of a view has to move at least."""
+    points = (point for line in curves.points.values() for point in line.values())
+    return (point.cost.minimal_bytes for point in points if point.cost)
