@@ -5,6 +5,7 @@ import pytest
 from collector.history.load import load_history
 from dashboard.book import make_book
 from dashboard.elsewhere import elsewhere
+from dashboard.findings import finding
 from dashboard.links import Links
 from tests import synthetic
 from tests.test_regressions import case, in_part, rewrite
@@ -58,6 +59,23 @@ def test_it_stands_beside_our_fastest_kernel_of_the_same_run(folder):
 def test_peer_of_the_pages_own_run_and_kernels_of_ours_are_not_repeated(folder):
     leave_out(folder, 2, "triton-global")
     assert {one.name for one in elsewhere(scene_of(folder))} == {"torch"}
+
+
+def test_peer_that_came_nearer_there_is_the_fastest_other(folder):
+    rewrite(folder, 1, faster_torch)
+    found = finding(scene_of(folder))
+    apart = {one.size: one.ratio.value for one in elsewhere(found.scene)}
+    assert {ratio.against for _, ratio in found.rivals} == {"torch"} and found.has_rivals
+    assert {size: ratio.value for size, ratio in found.rivals} == apart
+    assert found.over_rivals < found.mean
+
+
+def faster_torch(value):
+    """Let PyTorch's operators be as fast as a kernel of ours, nearly."""
+    if case(value)["implementation"] == "torch" and value.get("latency"):
+        times = {n: t / 500 for n, t in value["latency"].items() if n.endswith("_ns")}
+        value["latency"] |= times
+    return value
 
 
 def test_run_of_changed_files_or_without_a_kernel_of_ours_is_passed_over(folder):

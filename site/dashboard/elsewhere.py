@@ -44,7 +44,7 @@ def _beside_ours(scene: Scene, name: str, size: int) -> Iterator[Elsewhere]:
         if point.median_ns is None or not usable(run) or not ours:
             continue
         _, best, mine = min(ours)
-        if ratio := speed_up(mine, point):
+        if ratio := speed_up(mine, point, name):
             yield Elsewhere(name, size, point, best, mine, ratio, run)
 
 
