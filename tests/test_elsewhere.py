@@ -2,23 +2,15 @@
 
 import pytest
 
-from collector.history.load import load_history
-from dashboard.book import make_book
 from dashboard.elsewhere import elsewhere
 from dashboard.findings import finding
-from dashboard.links import Links
 from tests import synthetic
 from tests.test_regressions import case, in_part, rewrite
-from tests.test_steadiness import TEMPLATES
+from tests.test_steadiness import scene_in
 
 
 def leave_out(folder, run, *names):
     rewrite(folder, run, lambda v: None if case(v)["implementation"] in names else v)
-
-
-def scene_of(folder):
-    book = make_book(load_history(folder), TEMPLATES, Links(), "assets/plotly.js", "")
-    return book.scene(next(iter(book.views["sinkhorn"].values())))
 
 
 @pytest.fixture
@@ -33,7 +25,7 @@ def folder(tmp_path):
 
 
 def test_peer_comes_from_the_newest_run_that_timed_it(folder):
-    scene = scene_of(folder)
+    scene = scene_in(folder)
     found = elsewhere(scene)
     assert "torch" not in scene.curves.names
     assert [(one.name, one.size) for one in found] == [
@@ -43,7 +35,7 @@ def test_peer_comes_from_the_newest_run_that_timed_it(folder):
 
 
 def test_it_stands_beside_our_fastest_kernel_of_the_same_run(folder):
-    scene = scene_of(folder)
+    scene = scene_in(folder)
     for one in elsewhere(scene):
         ours = {
             name: point.median_ns
@@ -58,12 +50,12 @@ def test_it_stands_beside_our_fastest_kernel_of_the_same_run(folder):
 
 def test_peer_of_the_pages_own_run_and_kernels_of_ours_are_not_repeated(folder):
     leave_out(folder, 2, "triton-global")
-    assert {one.name for one in elsewhere(scene_of(folder))} == {"torch"}
+    assert {one.name for one in elsewhere(scene_in(folder))} == {"torch"}
 
 
 def test_peer_that_came_nearer_there_is_the_fastest_other(folder):
     rewrite(folder, 1, faster_torch)
-    found = finding(scene_of(folder))
+    found = finding(scene_in(folder))
     apart = {one.size: one.ratio.value for one in elsewhere(found.scene)}
     assert {ratio.against for _, ratio in found.rivals} == {"torch"} and found.has_rivals
     assert {size: ratio.value for size, ratio in found.rivals} == apart
@@ -81,4 +73,4 @@ def faster_torch(value):
 def test_run_of_changed_files_or_without_a_kernel_of_ours_is_passed_over(folder):
     rewrite(folder, 1, in_part("source", dirty=True))
     leave_out(folder, 0, "triton-global", "triton-registers", "triton-packed")
-    assert elsewhere(scene_of(folder)) == []
+    assert elsewhere(scene_in(folder)) == []

@@ -17,6 +17,10 @@ TWICE = {(1, "sinkhorn", "torch.compile"): 2.0, (1, "sinkhorn", "triton-packed")
 def scene_of(folder, timer="graph", **changes):
     plan = {"commits": 2, "ops": ("sinkhorn",), "timers": (timer,), "failures": False}
     synthetic.build(folder, synthetic.Plan(**(plan | changes)))
+    return scene_in(folder)
+
+
+def scene_in(folder):
     book = make_book(load_history(folder), TEMPLATES, Links(), "assets/plotly.js", "")
     return book.scene(next(iter(book.views["sinkhorn"].values())))
 

@@ -123,10 +123,11 @@ class Index:
         Where none did, the newest that measured it at all.
         """
         # Points are in the order of their commits.
-        place = bisect_right(self._shas[key], upto.order, key=self.order.__getitem__)
-        shas = self._shas[key][:place][::-1]
-        alike = (sha for sha in shas if self._measured(key, sha, now))
-        return next(alike, shas[0] if shas else None)
+        shas = self._shas[key]
+        place = bisect_right(shas, upto.order, key=self.order.__getitem__)
+        newest_first = (shas[at] for at in reversed(range(place)))
+        alike = (sha for sha in newest_first if self._measured(key, sha, now))
+        return next(alike, shas[place - 1] if place else None)
 
     def _measured(self, key: SeriesKey, commit: str, ways: Collection[Identity]) -> bool:
         return any(self.identity(point) in ways for point in self.points(key, commit))

@@ -117,10 +117,10 @@ def _match(
 ) -> Pair | Row | None:
     """Find the two sides of a series; a row where there is nothing to compare."""
     now = index.sides(key, after.sha)
-    earlier = _earlier(index, key, before, now, exact)
     if not now:
-        return _missing(index, key, earlier, before, after)
+        return _missing(index, key, before, after)
     newest = list(now.values())[-1].point
+    earlier = _earlier(index, key, before, now, exact)
     if earlier is None:
         return _lone(key, newest, None, None, "first measured here")
     then = index.sides(key, earlier)
@@ -169,19 +169,17 @@ def _lone(key: SeriesKey, new: Point, commit: str | None, old: Point | None, rea
     return Row(key, verdict, commit, old, new, None, reason, ())
 
 
-def _missing(
-    index: Index, key: SeriesKey, earlier: str | None, before: Commit, after: Commit
-) -> Row | None:
+def _missing(index: Index, key: SeriesKey, before: Commit, after: Commit) -> Row | None:
     """Return the row of a series that stopped reporting, if it was asked for."""
-    if earlier != before.sha:
+    points = index.points(key, before.sha)
+    if not points or points[-1].median_ns is None:
         return None
-    old = index.points(key, earlier)[-1]
+    old = points[-1]
     then = index.history.runs[old.run_id]
-    runs = index.runs(key.device, after.sha)
-    if old.median_ns is None or not any(was_asked(run, key, then) for run in runs):
+    if not any(was_asked(run, key, then) for run in index.runs(key.device, after.sha)):
         return None
     reason = "not in the runs of this commit, though they were asked for it"
-    return Row(key, "missing", earlier, old, None, None, reason, ())
+    return Row(key, "missing", before.sha, old, None, None, reason, ())
 
 
 def _why_not(before: Sequence[str], after: Sequence[str]) -> str:

@@ -33,12 +33,13 @@ def elsewhere(scene: Scene) -> list[Elsewhere]:
         if info.kind != "triton" and info.name in curves.history and not curves.passed(info.name)
     ]
     sizes = ((name, size) for name in peers for size in sorted(curves.history[name]))
-    return [one for name, size in sizes for one in list(_beside_ours(scene, name, size))[-1:]]
+    newest = (next(_beside_ours(scene, name, size), None) for name, size in sizes)
+    return [one for one in newest if one is not None]
 
 
 def _beside_ours(scene: Scene, name: str, size: int) -> Iterator[Elsewhere]:
-    """Yield the times of a peer that a clean run has beside one of ours, oldest first."""
-    for point in scene.curves.history[name][size]:
+    """Yield the times of a peer that a clean run has beside one of ours, newest first."""
+    for point in reversed(scene.curves.history[name][size]):
         run = scene.history.runs[point.run_id]
         ours = _ours(scene, size, point)
         if point.median_ns is None or not usable(run) or not ours:
@@ -50,12 +51,15 @@ def _beside_ours(scene: Scene, name: str, size: int) -> Iterator[Elsewhere]:
 
 def _ours(scene: Scene, size: int, like: Point) -> list[tuple[float, str, Point]]:
     """Return the times of our kernels in the run of a point, by its method."""
-    curves = scene.curves
+    there, kind_of = scene.history.by_run[like.run_id], scene.curves.op.kind_of
+    keys = {
+        name: line[size]
+        for name, line in scene.curves.keys.items()
+        if kind_of(name) == "triton" and line.get(size) in there
+    }
+    found = ((name, there[key]) for name, key in keys.items())
     return [
         (point.median_ns, name, point)
-        for name, line in curves.history.items()
-        if curves.op.kind_of(name) == "triton"
-        for point in line.get(size, ())
-        if (point.run_id, point.method_id) == (like.run_id, like.method_id)
-        if point.median_ns is not None
+        for name, point in found
+        if point.method_id == like.method_id and point.median_ns is not None
     ]

@@ -122,25 +122,17 @@ def over_fastest(scene: Scene, name: str) -> Iterator[tuple[int, SpeedUp]]:
 
     That may be one which only another run timed, beside the fastest kernel of ours there.
     """
-    apart = [(one.size, one.ratio) for one in elsewhere(scene)]
-    for size in scene.curves.passed(name):
-        found = [ratio for at, ratio in apart if at == size]
-        if here := _over_fastest_here(scene.curves, name, size):
-            found.append(here)
+    curves, apart = scene.curves, elsewhere(scene)
+    others = [one for one in curves.names if one != name and curves.op.kind_of(one) != "triton"]
+    lines = {one: curves.passed(one) for one in others}
+    for size, point in curves.passed(name).items():
+        measured = (point.run_id, point.method_id)
+        there = {one: line[size] for one, line in lines.items() if size in line}
+        alike = {one: p for one, p in there.items() if (p.run_id, p.method_id) == measured}
+        here = best_other(point, alike)
+        found = [one.ratio for one in apart if one.size == size] + ([here] if here else [])
         if found:
             yield size, min(found, key=lambda ratio: ratio.value)
-
-
-def _over_fastest_here(curves: Curves, name: str, size: int) -> SpeedUp | None:
-    point = curves.passed(name)[size]
-    lines = {one: curves.passed(one) for one in curves.names if curves.op.kind_of(one) != "triton"}
-    there = {one: line[size] for one, line in lines.items() if one != name and size in line}
-    alike = {
-        one: other
-        for one, other in there.items()
-        if (other.run_id, other.method_id) == (point.run_id, point.method_id)
-    }
-    return best_other(point, alike)
 
 
 def view_words(view: View) -> str:
